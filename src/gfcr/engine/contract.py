@@ -1,0 +1,169 @@
+"""The engine contract: token ids in, token ids out.
+
+Invariants every engine keeps: log-probabilities are those of the law really sampled (float32 log-softmax of
+logits / temperature, renormalised over the kept set), dropout off; `load` drops every cache that depends on weights;
+`usage` counts the tokens that went through the model, independently of the ledger; a cancelled or parked request gives
+its tokens back with their log-probabilities and versions; nothing is retokenised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from gfcr.types import Path, Sampling, StopReason
+
+
+@dataclass(frozen=True, slots=True)
+class StopSpec:
+    """When a stream ends by itself. The end token is an action and carries loss."""
+
+    eos: tuple[int, ...] = ()
+    strings: tuple[str, ...] = ()
+    """Stop strings, found across token borders in the decoded text of the new tokens."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Request:
+    """One stream to sample."""
+
+    id: str
+    """Unique among live requests; engines admit in submission order within a priority."""
+    path: Path
+    """Context; requests whose paths share nodes (or token prefixes) share their computation."""
+    sampling: Sampling
+    max_new_tokens: int
+    key: int
+    """Stream key (run/seeds.py); the token at flat path offset t uses the uniform of (key, t)."""
+    stop: StopSpec = StopSpec()
+    priority: int = 0
+    """Lower first."""
+    fork_of: str | None = None
+    """A live or finished-this-wave request whose computed prefix is shared up to `fork_at`; None = an own stream."""
+    fork_at: int = 0
+    """Flat token offset where the fork leaves its parent; `path` must equal the parent's first `fork_at` tokens."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chunk:
+    """New tokens of one request since its last chunk."""
+
+    request: str
+    ids: np.ndarray
+    """int32[n]."""
+    logprobs: np.ndarray
+    """float32[n], of the request's law."""
+    version: int
+    """Weights that produced these tokens."""
+    tracks: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """float32[n] each: `entropy` (nats, of the law sampled) and, for truncating laws, `kept_mass`."""
+    stop: StopReason | None = None
+    """None while the request is alive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prefilled:
+    """Context tokens of one request: computed by its admission, and reused."""
+
+    request: str
+    computed: int
+    cached: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoreItem:
+    """One sequence whose tokens are to be scored."""
+
+    id: str
+    ids: np.ndarray
+    """int32[n]."""
+    spans: tuple[tuple[int, int, Sampling], ...]
+    """(start, end, law) in flat offsets; tokens outside every span are context only."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Score:
+    id: str
+    logprobs: np.ndarray
+    """float32[n]; NaN outside the spans."""
+    entropy: np.ndarray
+    """float32[n] in nats; NaN outside the spans."""
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsRef:
+    """Weights to serve."""
+
+    version: int
+    uri: str
+    """A directory or file; `memory:` when the tensors are handed over in the call."""
+    sha256: str = ""
+    kind: str = "full"
+    """`full`, `adapter` or `delta`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens that went through the model since the engine started, counted inside it."""
+
+    prefilled: int = 0
+    decoded: int = 0
+    """Sampled tokens."""
+    scored: int = 0
+    cached: int = 0
+    """Context tokens served from an already computed prefix."""
+    kv_peak: int = 0
+    """Most KV positions allocated at once, in tokens."""
+    live_peak: int = 0
+    """Most live tokens held at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What an engine can do; a recipe that needs more is refused before it starts."""
+
+    name: str
+    features: frozenset[str]
+    """Of: `cancel`, `resume`, `fork`, `score`, `processed_logprobs`, `kept_mass`, `entropy`, `stop_strings`,
+    `penalties`, `deterministic`, `versions`, `fingerprint`, `adapters`."""
+    max_length: int
+    """Longest context plus answer in tokens."""
+    vocabulary: int
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Engine(Protocol):
+    """What a driver needs; `step` does work, everything else returns at once."""
+
+    def capabilities(self) -> Capabilities: ...
+
+    def submit(self, request: Request) -> None:
+        """Queue a request. Raises ValueError for an empty context, a context longer than the model, a non-positive limit."""
+
+    def step(self, tokens: int | None = None) -> list[Chunk]:
+        """Advance every live stream by up to `tokens` tokens (None: until at least one finishes). Empty when idle."""
+
+    def prefilled(self) -> list[Prefilled]:
+        """Admission costs since the last call."""
+
+    def cancel(self, request: str) -> Chunk | None:
+        """End a request; its tokens not yet returned, stop CANCELLED. None when unknown or finished. Resuming is a new
+        request whose path holds the tokens so far, with the same key: positions continue, so do the draws."""
+
+    def live(self) -> int:
+        """Requests queued or running."""
+
+    def score(self, items: Sequence[ScoreItem]) -> list[Score]: ...
+
+    def load(self, ref: WeightsRef, tensors: Mapping[str, Any] | None = None) -> None:
+        """Serve these weights from now on. Refused (RuntimeError) while requests are live."""
+
+    def fingerprint(self) -> str:
+        """Digest of the answering weights' log-probabilities on a fixed probe: proves which weights answer."""
+
+    def usage(self) -> Usage: ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,94 @@
+"""What Filter measured. Invariant: None is never 0; an UNSCORABLE verdict has no score and no correctness."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Status(StrEnum):
+    SCORED = "scored"
+    INVALID = "invalid"
+    """A gate refused the answer; its credit is the recipe's `invalid_reward`."""
+    UNSCORABLE = "unscorable"
+    """The judge's own time-out or crash, an abstention, a bad reference: says nothing about the policy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One verifier's or gate's word on one rollout."""
+
+    verifier: str
+    version: str
+    status: Status
+    score: float | None = None
+    """None unless SCORED."""
+    correct: bool | None = None
+    """None where the verifier does not decide correctness."""
+    evidence: str = ""
+    """The reason in words."""
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        if (self.status is Status.SCORED) != (self.score is not None):
+            raise ValueError(f"verdict of {self.verifier}: status {self.status} with score {self.score}")
+        if self.score is not None and self.score != self.score:
+            raise ValueError(f"verdict of {self.verifier}: the score is NaN; an undecided answer is UNSCORABLE")
+
+
+@dataclass(frozen=True, slots=True)
+class StepScore:
+    """A score of a span of the rollout."""
+
+    start: int
+    """First token, as flat offset of the path."""
+    end: int
+    """One past the last token."""
+    kind: str
+    """`step`, `turn`, `token`, `evidence`."""
+    value: float | None
+    """None where the scorer abstained."""
+    n: int = 1
+    """How many estimates the value averages (Monte Carlo roll-outs, votes)."""
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Signals:
+    """All that Filter measured on one member (phi in the survey)."""
+
+    verdicts: Mapping[str, Verdict] = field(default_factory=dict)
+    primary: str | None = None
+    """Name of the verdict that decides correctness; None before judging."""
+    rewards: Mapping[str, float | None] = field(default_factory=dict)
+    """Rewards by name before weighting."""
+    reward: float | None = None
+    """Combined task reward; None = unscorable."""
+    shaped: float | None = None
+    """What credit reads when a method shapes the reward; None = use `reward`. Correctness, zero-variance tests and
+    posteriors never read it."""
+    steps: tuple[StepScore, ...] = ()
+    uncertainty: float | None = None
+    novelty: float | None = None
+
+    @property
+    def verdict(self) -> Verdict | None:
+        return self.verdicts.get(self.primary) if self.primary else None
+
+    @property
+    def status(self) -> Status:
+        verdict = self.verdict
+        return verdict.status if verdict else Status.UNSCORABLE
+
+    @property
+    def correct(self) -> bool | None:
+        """The primary verdict's correctness; an INVALID answer is wrong; None when nobody could say."""
+        verdict = self.verdict
+        if verdict is None or verdict.status is Status.UNSCORABLE:
+            return None
+        return False if verdict.status is Status.INVALID else verdict.correct
+
+    @property
+    def credit_reward(self) -> float | None:
+        return self.reward if self.shaped is None else self.shaped
