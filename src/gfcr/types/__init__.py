@@ -3,6 +3,7 @@
 from gfcr.types.artifact import Artifact, ArtifactKind
 from gfcr.types.batch import Batch, Normalise, PreferencePair, masked_mean, masked_sum
 from gfcr.types.cost import COST_FIELDS, Cost
+from gfcr.types.decision import Decision
 from gfcr.types.group import Comparison, Credit, Drop, Group, GroupState, Member, Preference, Role
 from gfcr.types.ids import derive_id, frozen_array
 from gfcr.types.rollout import Node, Path, Rollout, Times, path_ids, path_length
@@ -11,7 +12,7 @@ from gfcr.types.signals import Signals, Status, StepScore, Verdict
 from gfcr.types.task import Message, Origin, Part, PartKind, Task
 
 __all__ = [
-    "COST_FIELDS", "Artifact", "ArtifactKind", "Batch", "Comparison", "Cost", "Credit", "Drop", "Group", "GroupState",
+    "COST_FIELDS", "Artifact", "ArtifactKind", "Batch", "Comparison", "Cost", "Credit", "Decision", "Drop", "Group", "GroupState",
     "LossRole", "Member", "Message", "Node", "Normalise", "Origin", "Part", "PartKind", "Path", "Preference",
     "PreferencePair", "Role", "Rollout", "Sampling", "Segment", "SegmentKind", "Signals", "Status", "StepScore",
     "StopReason", "Task", "Times", "TokenSource", "Verdict", "derive_id", "frozen_array", "masked_mean", "masked_sum",
