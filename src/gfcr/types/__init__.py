@@ -12,8 +12,8 @@ from gfcr.types.signals import Signals, Status, StepScore, Verdict
 from gfcr.types.task import Message, Origin, Part, PartKind, Task
 
 __all__ = [
-    "COST_FIELDS", "Artifact", "ArtifactKind", "Batch", "Comparison", "Cost", "Credit", "Decision", "Drop", "Group", "GroupState",
-    "LossRole", "Member", "Message", "Node", "Normalise", "Origin", "Part", "PartKind", "Path", "Preference",
+    "COST_FIELDS", "Artifact", "ArtifactKind", "Batch", "Comparison", "Cost", "Credit", "Decision", "Drop", "Group",
+    "GroupState", "LossRole", "Member", "Message", "Node", "Normalise", "Origin", "Part", "PartKind", "Path", "Preference",
     "PreferencePair", "Role", "Rollout", "Sampling", "Segment", "SegmentKind", "Signals", "Status", "StepScore",
     "StopReason", "Task", "Times", "TokenSource", "Verdict", "derive_id", "frozen_array", "masked_mean", "masked_sum",
     "path_ids", "path_length",

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from gfcr.types.rollout import Rollout
+from gfcr.types.signals import Signals
 
 
 class ArtifactKind(StrEnum):
@@ -37,10 +38,8 @@ class Artifact:
     """The trajectory it is, or was cut from; None for kinds without tokens."""
     payload: Mapping[str, Any] = field(default_factory=dict)
     """JSON data of kinds that are no trajectory: diagnosis, error signature, test, template, ..."""
-    correct: bool | None = None
-    score: float | None = None
-    verifier: str = ""
-    verifier_version: str = ""
+    signals: Signals = Signals()
+    """What Filter said when it was stored: the verdict, with its verifier's version."""
     round: int = 0
     """Round it was stored in."""
     version: int = 0

@@ -70,6 +70,10 @@ class Batch:
     parents: np.ndarray | None = None
     """int32[N]: index within the row of the token before this one, -1 at a root; None when every row is a chain.
     With shared tree tokens stored once, `advantages` hold the sum of the leaves' weighted advantages."""
+    multiplicity: np.ndarray | None = None
+    """float32[N]: how many leaves' rows a token of a packed tree stands for; None = 1 everywhere."""
+    leaves: np.ndarray | None = None
+    """int32[R]: leaves of each row; None = 1 everywhere."""
     preferences: tuple[PreferencePair, ...] = ()
     rewards: Mapping[str, np.ndarray] = field(default_factory=dict)
     """float32[R] by reward name; NaN = None."""
@@ -102,6 +106,7 @@ class Batch:
         cut = {name: getattr(self, name)[tokens] for name in TOKEN_FIELDS if getattr(self, name) is not None}
         return replace(
             self, offsets=np.concatenate([[0], np.cumsum(self.lengths[index])]).astype(np.int64), groups=self.groups[index],
+            leaves=None if self.leaves is None else self.leaves[index],
             rollout_ids=tuple(self.rollout_ids[i] for i in index),
             preferences=tuple(PreferencePair(place[p.chosen], place[p.rejected], p.weight) for p in self.preferences
                               if p.chosen in place and p.rejected in place),
@@ -131,14 +136,16 @@ class Batch:
         """
         mask = self.ce_weights != 0 if ce else self.rl_mask
         rows = self.row_of_token()
-        per_row = np.bincount(rows[mask], minlength=len(self)).astype(np.float64)
-        active = np.count_nonzero(per_row)
+        count = None if self.multiplicity is None else self.multiplicity[mask]
+        per_row = np.bincount(rows[mask], count, minlength=len(self)).astype(np.float64)
+        active = float(np.count_nonzero(per_row) if self.leaves is None else self.leaves[per_row > 0].sum())
         if not active:
             return np.zeros(len(mask))
         if self.normalise is Normalise.TOKEN_MEAN:
             weights = np.full(len(mask), 1.0 / per_row.sum())
         elif self.normalise is Normalise.SEQUENCE_MEAN:
-            weights = 1.0 / (active * np.maximum(per_row, 1.0))[rows]
+            # A packed tree's advantages already hold each leaf's 1/length (filter/assemble.py).
+            weights = 1.0 / (active * np.maximum(per_row if self.leaves is None else np.ones(len(self)), 1.0))[rows]
         elif self.constant is None:
             raise ValueError("constant normalisation needs its constant (loss.constant, usually the longest answer in tokens)")
         else:
@@ -147,7 +154,7 @@ class Batch:
 
 
 TOKEN_FIELDS = ("input_ids", "rl_mask", "advantages", "rl_weights", "ce_weights", "behaviour", "proximal", "reference",
-                "temperature", "versions", "parents")
+                "temperature", "versions", "parents", "multiplicity")
 
 
 def masked_sum(values: np.ndarray, mask: np.ndarray) -> float:

@@ -1,0 +1,97 @@
+"""What a Round asks of the world and what the world tells it. Invariant: every ask is answered by exactly one event that
+carries its id; a late or second answer is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gfcr.engine.contract import Request, ScoreItem
+from gfcr.types import Comparison, Group, Rollout, Signals, Task
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GenerateAsk:
+    """Sample one rollout. Answer: Generated or Failed."""
+
+    id: str
+    """Rollout id, also the request's."""
+    group: str
+    task_id: str
+    request: Request
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JudgeAsk:
+    """Judge one rollout. Answer: Judged."""
+
+    id: str
+    """Rollout id."""
+    group: str
+    task: Task
+    rollout: Rollout
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompareAsk:
+    """Compare the members of a group. Answer: Compared."""
+
+    id: str
+    """Group id."""
+    group: Group
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoreAsk:
+    """Log-probabilities of given tokens under the current weights. Answer: Scored."""
+
+    id: str
+    """Rollout id."""
+    group: str
+    item: ScoreItem
+
+
+Ask = GenerateAsk | JudgeAsk | CompareAsk | ScoreAsk
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Generated:
+    id: str
+    rollout: Rollout
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A request that gave no rollout: an engine, tool or environment broke, or it was lost."""
+
+    id: str
+    reason: str
+    tokens: int = 0
+    """Tokens it generated before it broke; they count as spent and discarded."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Judged:
+    id: str
+    signals: Signals
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compared:
+    id: str
+    comparisons: Sequence[Comparison]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scored:
+    id: str
+    logprobs: np.ndarray
+    """float32[n] over the item's tokens; NaN outside its spans."""
+
+
+Event = Generated | Failed | Judged | Compared | Scored
+
+AsksById = Mapping[str, Ask]

@@ -1,0 +1,91 @@
+"""Group baselines: GRPO, Dr.GRPO, RLOO.
+
+Invariants: an all-equal group has advantage exactly 0 at any size (differences from the first reward are taken before any
+mean, so float noise cannot survive); rewards are float64 throughout; a group of one has no baseline and is refused by the
+composition check, not credited with its raw reward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from gfcr.context import Build
+from gfcr.filter.admission import REWARD_TOLERANCE
+from gfcr.registry import Faithfulness, Settings, Slot, method
+from gfcr.types import Credit, Group, Member
+
+_TRAITS = ("needs: group baseline", "handles: uneven groups")
+
+
+def centred(rewards: np.ndarray) -> np.ndarray:
+    """float64[n]: rewards minus their mean; exactly 0 when they differ by no more than float noise."""
+    shifted = rewards - rewards[0]
+    if np.ptp(shifted) <= REWARD_TOLERANCE:
+        return np.zeros_like(shifted)
+    return shifted - shifted.mean()
+
+
+class _GroupBaseline:
+    """Advantages from the rewards of the baseline's members, by cohort."""
+
+    def advantages(self, rewards: np.ndarray) -> np.ndarray:
+        """float64[n] from float64[n], n >= 2."""
+        raise TypeError("a group baseline defines its advantages")
+
+    def credit(self, group: Group, members: Sequence[Member]) -> dict[str, Credit]:
+        cohorts: dict[str, list[Member]] = {}
+        for member in members:
+            cohorts.setdefault(member.cohort, []).append(member)
+        out: dict[str, Credit] = {}
+        for cohort in cohorts.values():
+            rewards = np.array([m.signals.credit_reward for m in cohort], np.float64)
+            values = self.advantages(rewards) if len(cohort) > 1 else np.zeros(1)
+            out.update((m.rollout.id, Credit(float(a))) for m, a in zip(cohort, values))
+        return out
+
+
+@method("grpo", Slot.CREDIT, title="GRPO", arxiv="2402.03300", criterion="reliability", faithfulness=Faithfulness.CONFIRMED,
+        traits=(*_TRAITS, "divides by std"))
+class GRPO(_GroupBaseline):
+    """A = (r - mean) / (std + eps) (DeepSeekMath, arXiv:2402.03300, section 4.1)."""
+
+    class Settings(Settings):
+        std: Literal["population", "sample"] = "population"
+        """`population` (ddof 0) or `sample` (ddof 1; TRL, verl). The choice changes every advantage by sqrt((n-1)/n)."""
+        eps: float = 1e-4
+        """Added to the std (TRL 1e-4, verl 1e-6)."""
+
+    def __init__(self, settings: Settings, build: Build) -> None:
+        self.settings = settings
+
+    def advantages(self, rewards: np.ndarray) -> np.ndarray:
+        centre = centred(rewards)
+        ddof = 1 if self.settings.std == "sample" else 0
+        return centre / (np.sqrt((centre**2).sum() / (len(centre) - ddof)) + self.settings.eps)
+
+
+@method("dr-grpo", Slot.CREDIT, title="Dr.GRPO", arxiv="2503.20783", criterion="reliability",
+        faithfulness=Faithfulness.CONFIRMED, traits=_TRAITS)
+class DrGRPO(_GroupBaseline):
+    """A = r - mean (arXiv:2503.20783, eq. 2); pair it with constant normalisation."""
+
+    def __init__(self, settings: Settings, build: Build) -> None:
+        self.settings = settings
+
+    def advantages(self, rewards: np.ndarray) -> np.ndarray:
+        return centred(rewards)
+
+
+@method("rloo", Slot.CREDIT, title="RLOO", arxiv="2402.14740", criterion="reliability", faithfulness=Faithfulness.CONFIRMED,
+        traits=_TRAITS)
+class RLOO(_GroupBaseline):
+    """A = r - mean of the others = (r - mean) n / (n - 1) (arXiv:2402.14740, eq. 5)."""
+
+    def __init__(self, settings: Settings, build: Build) -> None:
+        self.settings = settings
+
+    def advantages(self, rewards: np.ndarray) -> np.ndarray:
+        return centred(rewards) * (len(rewards) / (len(rewards) - 1))

@@ -1,0 +1,182 @@
+"""Finds methods by slot and name.
+
+Invariants: a method's metadata stands beside its class (`@method`); built-in methods are listed in a static index, so that
+nothing is imported before it is named; third parties add theirs through the entry-point group `gfcr.methods` under the
+name `SLOT.METHOD`; a built-in name cannot be taken over.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from gfcr.errors import ConfigError
+
+
+class Settings(BaseModel):
+    """Base of all settings: frozen, and an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class Slot(StrEnum):
+    """Places of the lifecycle a method can fill; values are `room.slot` as written in recipes."""
+
+    TOPOLOGY = "generate.topology"
+    SEED = "generate.seed"
+    GATE = "filter.gates"
+    VERIFIER = "filter.verifiers"
+    STEPS = "filter.steps"
+    JUDGE = "filter.judge"
+    VALUE = "filter.value"
+    SHAPE = "filter.shape"
+    CREDIT = "filter.credit"
+    CREDIT_BATCH = "filter.credit_batch"
+    SELECT = "control.select"
+    ALLOCATE = "control.allocate"
+    CONFIGURE = "control.configure"
+    STOP = "control.stop"
+    REFILL = "control.refill"
+    OFF_POLICY = "control.off_policy"
+    MIX = "control.mix"
+    STORE = "replay.store"
+    AUGMENT = "replay.augment"
+
+
+class Faithfulness(StrEnum):
+    CONFIRMED = "confirmed"
+    """Formulas and constants as published or in the official code."""
+    PARTLY = "partly"
+    """Some constants or formulas are our best understanding; the settings say which."""
+    OURS = "ours"
+
+
+@dataclass(frozen=True)
+class Method:
+    """What is known about a method besides its code."""
+
+    name: str
+    slot: Slot
+    title: str
+    """Published name."""
+    criterion: str
+    """Survey criterion it serves: `reliability`, `coverage` or `cost`."""
+    faithfulness: Faithfulness
+    arxiv: str | None = None
+    """arXiv id; None where there is no paper."""
+    needs: frozenset[str] = frozenset()
+    """Engine features it needs (engine/contract.py, `Capabilities.features`)."""
+    traits: frozenset[str] = frozenset()
+    """Declared properties the composition check works on (compose.py)."""
+    settings: type[Settings] = Settings
+    cls: type | None = field(default=None, compare=False)
+
+
+C = TypeVar("C", bound=type)
+
+
+def method(name: str, slot: Slot, *, title: str, criterion: str, faithfulness: Faithfulness, arxiv: str | None = None,
+           needs: Iterable[str] = (), traits: Iterable[str] = ()) -> Callable[[C], C]:
+    """Attach metadata to a method's class. The class may have a nested `Settings` and is built as
+    `cls(settings, context)`."""
+
+    def attach(cls: C) -> C:
+        settings = getattr(cls, "Settings", Settings)
+        cls.method = Method(name, slot, title, criterion, faithfulness, arxiv, frozenset(needs), frozenset(traits),  # type: ignore[attr-defined]
+                            settings, cls)
+        return cls
+
+    return attach
+
+
+# One line per built-in method: slot -> name -> module:class.
+INDEX: dict[Slot, dict[str, str]] = {
+    Slot.TOPOLOGY: {"linear": "gfcr.generate.topology:Linear", "group": "gfcr.generate.topology:GroupTopology"},
+    Slot.SEED: {},
+    Slot.GATE: {"format": "gfcr.domains.programs.verify:FormatGate"},
+    Slot.VERIFIER: {"exact": "gfcr.domains.programs.verify:ExactVerifier"},
+    Slot.STEPS: {"program-steps": "gfcr.domains.programs.verify:ProgramSteps"},
+    Slot.JUDGE: {}, Slot.VALUE: {}, Slot.SHAPE: {},
+    Slot.CREDIT: {"grpo": "gfcr.filter.credit.group:GRPO", "dr-grpo": "gfcr.filter.credit.group:DrGRPO",
+                  "rloo": "gfcr.filter.credit.group:RLOO"},
+    Slot.CREDIT_BATCH: {},
+    Slot.SELECT: {"uniform": "gfcr.control.select.uniform:Uniform", "informative": "gfcr.control.select.informative:Informative",
+                  "oracle": "gfcr.control.select.oracle:Oracle"},
+    Slot.ALLOCATE: {"uniform": "gfcr.control.allocate:UniformAllocation", "greedy": "gfcr.control.greedy:GreedyAllocation",
+                    "staged": "gfcr.control.allocate:StagedAllocation"},
+    Slot.CONFIGURE: {}, Slot.STOP: {},
+    Slot.REFILL: {"dynamic-sampling": "gfcr.control.refill:DynamicSampling"},
+    Slot.OFF_POLICY: {}, Slot.MIX: {},
+    Slot.STORE: {"correct": "gfcr.replay.store_rules:CorrectAnswers"},
+    Slot.AUGMENT: {"ar3po": "gfcr.replay.ar3po:AR3PO"},
+}
+
+
+@cache
+def _plugins() -> dict[tuple[Slot, str], EntryPoint]:
+    """Third-party methods by slot and name."""
+    found: dict[tuple[Slot, str], EntryPoint] = {}
+    for entry in entry_points(group="gfcr.methods"):
+        slot, _, name = entry.name.rpartition(".")
+        if slot not in set(Slot):
+            raise ConfigError(f"entry point {entry.name!r} (from {entry.value}) names no slot",
+                              f"name it SLOT.METHOD with SLOT one of: {', '.join(Slot)}")
+        if name in INDEX[Slot(slot)]:
+            raise ConfigError(f"entry point {entry.name!r} (from {entry.value}) takes the name of a built-in method",
+                              "give the method another name")
+        found[Slot(slot), name] = entry
+    return found
+
+
+def names(slot: Slot) -> list[str]:
+    """All method names of a slot."""
+    return sorted([*INDEX[slot], *(name for s, name in _plugins() if s is slot)])
+
+
+def find(slot: Slot, name: str) -> Method:
+    """The method; raises ConfigError with the nearest names for an unknown one."""
+    if target := INDEX[slot].get(name):
+        module, _, attribute = target.partition(":")
+        return getattr(importlib.import_module(module), attribute).method
+    if entry := _plugins().get((slot, name)):
+        return entry.load().method
+    near = difflib.get_close_matches(name, names(slot), 1)
+    known = ", ".join(names(slot)) or "none is built in; add one through the entry-point group gfcr.methods"
+    raise ConfigError(f"{slot}: there is no method {name!r}", f"did you mean {near[0]!r}?" if near else f"known: {known}")
+
+
+def settings_of(found: Method, values: dict[str, Any]) -> Settings:
+    """A method's settings from a recipe's values; raises ConfigError that names the key."""
+    try:
+        return found.settings.model_validate(values)
+    except ValidationError as error:
+        raise config_error(error, f"{found.slot} {found.name!r}", found.settings) from None
+
+
+def config_error(error: ValidationError, where: str, model: type[BaseModel]) -> ConfigError:
+    """A pydantic error as what, where, which value, what to do."""
+    first = error.errors()[0]
+    path = ".".join(map(str, first["loc"]))
+    if first["type"] == "extra_forbidden":
+        owner: Any = model
+        for step in first["loc"][:-1]:
+            inner = owner.model_fields.get(str(step)) if hasattr(owner, "model_fields") else None
+            owner = inner.annotation if inner is not None else owner
+        known = sorted(getattr(owner, "model_fields", {}))
+        near = difflib.get_close_matches(str(first["loc"][-1]), known, 1)
+        return ConfigError(f"{where}: unknown key {path!r}", f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}")
+    value = first.get("input")
+    shown = "" if isinstance(value, dict) else f" (got {value!r})"
+    return ConfigError(f"{where}: {path or 'value'}: {first['msg']}{shown}", "correct the value; `gfcr methods` lists settings")
+
+
+def all_methods() -> list[Method]:
+    return [find(slot, name) for slot in Slot for name in names(slot)]

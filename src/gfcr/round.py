@@ -1,0 +1,419 @@
+"""One round of the lifecycle, as a pure state machine: Generate, Filter, Control, Replay, from task to batch.
+
+Read it top down: `ask` opens groups (select, seed), allocates rollouts, judges them, closes groups, augments them from
+replay, admits, credits and builds the batch; a driver answers what it asks with `tell`.
+
+Invariants: no clock, no randomness but run/seeds.py, no I/O; every loop is bounded here (stages of a group, waves of a
+round, retries of a request) and says why it stopped; everything generated reaches the ledger; selectors, posteriors and
+zero-variance tests see every completed group, fresh members only, before any admission.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, Protocol
+
+from gfcr.asks import Ask, Compared, CompareAsk, Event, Failed, GenerateAsk, Generated, Judged, JudgeAsk, ScoreAsk, Scored
+from gfcr.context import Stream, View
+from gfcr.control.slots import Action, Prefix
+from gfcr.engine.contract import Request, ScoreItem, StopSpec
+from gfcr.filter.admission import admit, drop_group, replace_member
+from gfcr.filter.assemble import build_batch, rescored
+from gfcr.registry import Settings
+from gfcr.run.budget import Budget
+from gfcr.run.seeds import stream_key
+from gfcr.slots import Slots
+from gfcr.types import (
+    Batch, Decision, Drop, Group, GroupState, Member, Node, Normalise, Path, Role, Rollout, Segment, Status, StopReason, Task,
+    derive_id, path_ids, path_length,
+)
+
+
+class Renderer(Protocol):
+    def __call__(self, task: Task) -> Segment:
+        """The task's prompt as a PROMPT segment."""
+
+
+class RoundSettings(Settings):
+    """Bounds of a round."""
+
+    groups: int = 16
+    """Groups planned."""
+    k: int = 8
+    """Rollouts planned per group (K)."""
+    max_tokens: int = 64
+    """Longest answer, in tokens."""
+    max_context: int | None = None
+    """Longest prompt plus answer the model takes, in tokens; None = not known."""
+    min_groups: int = 1
+    """A round that cannot afford this many groups does not start: the budget is exhausted."""
+    max_stages: int = 8
+    """Allocation stages per group."""
+    max_waves: int = 10
+    """Times a round may select groups; a refill's own bound may be lower."""
+    retries: int = 2
+    """Times a failed request is asked again."""
+    min_members: int = 2
+    """A group that closes with fewer judged members is abandoned."""
+    normalise: Normalise = Normalise.TOKEN_MEAN
+    constant: float | None = None
+    """Denominator of constant normalisation, in tokens; None for the other modes."""
+
+
+class Phase(StrEnum):
+    SELECT = "select"
+    ROLLOUT = "rollout"
+    SCORE = "score"
+    DONE = "done"
+
+
+@dataclass(slots=True)
+class _Work:
+    """Outstanding work of one group."""
+
+    open: set[str] = field(default_factory=set)
+    """Ids of unanswered asks."""
+    next_member: int = 0
+    prompt: Path = ()
+    seed_nodes: Path = ()
+
+
+class Round:
+    """One round; built anew for each, from slots that live as long as the run."""
+
+    def __init__(self, number: int, slots: Slots, settings: RoundSettings, view: View, budget: Budget, render: Renderer,
+                 stop: StopSpec) -> None:
+        self.number, self.slots, self.settings, self.view = number, slots, settings, view
+        self.budget, self.render, self.stop_spec = budget, render, stop
+        self.phase = Phase.SELECT
+        self.wave = 0
+        self.groups: dict[str, Group] = {}
+        self.decisions: list[Decision] = []
+        self.failed: Counter[str] = Counter()
+        """Tokens of failed requests by reason."""
+        self.reason = ""
+        """Why the round ended without a batch; empty otherwise."""
+        self._asks: dict[str, Ask] = {}
+        self._work: dict[str, _Work] = {}
+        self._attempts: dict[str, int] = {}
+        self._outbox: list[Ask] = []
+        self._batch: Batch | None = None
+
+    # ---- the driver's side -------------------------------------------------------------------------------------
+
+    def ask(self) -> list[Ask]:
+        """What the round needs next; empty while it waits for answers, and when it is over."""
+        if self.phase is Phase.SELECT:
+            self._open_groups(self.settings.groups)
+            self.phase = Phase.ROLLOUT
+        if self.phase is Phase.ROLLOUT:
+            self._advance()
+            if not self._asks and not self._outbox and not self._refill():
+                self._close_round()
+        if self.phase is Phase.SCORE and not self._asks and not self._outbox:
+            self._finish()
+        asks, self._outbox = self._outbox, []
+        return asks
+
+    def tell(self, event: Event) -> None:
+        """Take an answer. Raises KeyError for one that nothing outstanding asked for."""
+        ask = self._asks.pop(event.id)
+        group = self.groups[ask.group.id if isinstance(ask, CompareAsk) else ask.group]
+        self._work[group.id].open.discard(event.id)
+        match event:
+            case Generated(rollout=rollout):
+                self.budget.settle(event.id, rollout.cost.generated)
+                group.members[rollout.id] = Member(rollout)
+                self._emit(JudgeAsk(rollout.id, group.id, group.task, rollout), group)
+            case Failed():
+                self._retry(ask, event, group)
+            case Judged(signals=signals):
+                member = group.members[event.id]
+                member.signals = signals
+                if signals.status is Status.UNSCORABLE:
+                    self._decide("filter", event.id, "unscorable", signals.verdict.evidence if signals.verdict else "no verdict", group)
+            case Compared(comparisons=comparisons):
+                group.comparisons.extend(comparisons)
+            case Scored(logprobs=logprobs):
+                member = group.members[event.id]
+                member.rollout = rescored(member.rollout, logprobs)
+
+    def decide(self, prefixes: list[Prefix]) -> dict[str, Action]:
+        """Every `slots.stop.every` tokens: what becomes of the growing rollouts; absent = continue."""
+        if self.slots.stop is None:
+            return {}
+        verdicts = self.slots.stop.decide(prefixes, self.view)
+        for rollout, (action, reason) in verdicts.items():
+            ask = self._asks[rollout]
+            assert isinstance(ask, GenerateAsk)
+            self._decide("stop", rollout, action, reason, self.groups[ask.group])
+        return {rollout: action for rollout, (action, _) in verdicts.items()}
+
+    def ready(self) -> Batch | None:
+        """The batch, once the round is done; None before, and for a round that ended without one (see `reason`)."""
+        return self._batch
+
+    @property
+    def done(self) -> bool:
+        return self.phase is Phase.DONE
+
+    def outstanding(self) -> list[Ask]:
+        """Unanswered asks."""
+        return list(self._asks.values())
+
+    def close(self, reason: str) -> None:
+        """End the round now. Outstanding requests are settled as having generated nothing; tell their tokens first."""
+        for ask in self._asks.values():
+            if isinstance(ask, GenerateAsk):
+                self.budget.settle(ask.id, 0)
+        for group in self.groups.values():
+            if group.state is GroupState.OPEN:
+                self._abandon(group, reason)
+        self._asks.clear()
+        self._outbox.clear()
+        self.reason, self.phase = reason, Phase.DONE
+        self._decide("round", "", "close", reason)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that is in flight, as data of `gfcr.types` and plain containers; asks are to be issued again."""
+        return {"phase": self.phase, "wave": self.wave, "groups": self.groups, "decisions": list(self.decisions),
+                "failed": dict(self.failed), "reason": self.reason, "asks": dict(self._asks), "attempts": dict(self._attempts),
+                "work": {g: (set(w.open), w.next_member, w.prompt, w.seed_nodes) for g, w in self._work.items()},
+                "batch": self._batch}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from `state_dict`; every unanswered ask is asked again, under its old id and stream key."""
+        self.phase, self.wave, self.groups = state["phase"], state["wave"], dict(state["groups"])
+        self.decisions, self.failed, self.reason = list(state["decisions"]), Counter(state["failed"]), state["reason"]
+        self._asks, self._attempts, self._batch = dict(state["asks"]), dict(state["attempts"]), state["batch"]
+        self._work = {g: _Work(set(open_), n, prompt, seeds) for g, (open_, n, prompt, seeds) in state["work"].items()}
+        self._outbox = list(self._asks.values())
+        for ask in self._asks.values():
+            if isinstance(ask, GenerateAsk) and ask.id not in self.budget.reserved:
+                self.budget.reserve(ask.id, ask.request.max_new_tokens)
+
+    # ---- select and seed ---------------------------------------------------------------------------------------
+
+    def _open_groups(self, n: int) -> int:
+        """Open up to n groups, as many as the budget can carry; returns how many."""
+        self.wave += 1
+        limit = self.budget.affordable(self.settings.k * self.settings.max_tokens)
+        n = n if limit is None else min(n, limit)
+        if self.wave == 1 and n < self.settings.min_groups:
+            return 0
+        taken = {g.task.id for g in self.groups.values()}
+        opened = 0
+        for pick in self.slots.select.select(n, taken, self.view) if n > 0 else []:
+            group = Group(derive_id("group", self.view.seed, self.number, len(self.groups), pick.task.id), pick.task, self.number,
+                          self.view.version)
+            self.groups[group.id] = group
+            self._work[group.id] = _Work()
+            self._decide("select", group.id, "open", pick.reason, group, **dict(pick.data))
+            self._seed(group)
+            opened += group.state is GroupState.OPEN
+        return opened
+
+    def _seed(self, group: Group) -> None:
+        """Render the prompt and what conditions generation beside it."""
+        work = self._work[group.id]
+        work.prompt = (Node(derive_id("prompt", group.task.id), None, self.render(group.task)),)
+        longest, room = path_length(work.prompt) + self.settings.max_tokens, self.settings.max_context
+        if room is not None and longest > room:
+            self._abandon(group, f"prompt_too_long: {path_length(work.prompt)} tokens + {self.settings.max_tokens} > {room}")
+        elif self.slots.seed is not None and (seed := self.slots.seed.seed(group, self.view)) is not None:
+            parent = work.prompt[0].id
+            for i, segment in enumerate(seed.segments):
+                node = Node(derive_id("seed", group.id, i), parent, segment)
+                work.seed_nodes, parent = (*work.seed_nodes, node), node.id
+            self._decide("seed", group.id, "condition", seed.reason, group)
+
+    # ---- allocate and generate ---------------------------------------------------------------------------------
+
+    def _advance(self) -> None:
+        """Allocate again to every open group whose stage has settled."""
+        ready = [g for g in self.groups.values() if g.state is GroupState.OPEN and not self._work[g.id].open]
+        if not ready:
+            return
+        for group_id, allocation in self.slots.allocate.allocate(ready, self.view).items():
+            group = self.groups[group_id]
+            if allocation.park:
+                group.state, group.reason = GroupState.PARKED, allocation.reason
+            elif allocation.n <= 0:
+                self._close_group(group, allocation.reason)
+            elif group.stage >= self.settings.max_stages:
+                self._close_group(group, f"max_stages: {self.settings.max_stages} stages and the allocator still asks")
+            else:
+                self._generate(group, allocation.n, allocation.reason)
+
+    def _generate(self, group: Group, n: int, reason: str) -> None:
+        work = self._work[group.id]
+        sampling, limit = self.slots.configure.configure(group, self.view)
+        base = work.prompt + work.seed_nodes
+        streams = self.slots.topology.streams(group, n, base, sampling, limit, self.view)
+        asked = sum(self._ask_stream(group, stream) for stream in streams)
+        group.planned += asked
+        group.stage += 1
+        self._decide("allocate", group.id, "sample", reason, group, n=asked)
+        if asked == 0:
+            self._close_group(group, "budget: no further rollout fits")
+
+    def _ask_stream(self, group: Group, stream: Stream, attempt: int = 0, member: int | None = None) -> bool:
+        """Ask for one stream; False when the budget has no room for its worst case."""
+        work = self._work[group.id]
+        index = work.next_member if member is None else member
+        rollout_id = derive_id("rollout", group.id, index, attempt)
+        if not self.budget.reserve(rollout_id, stream.max_tokens):
+            return False
+        if member is None:
+            work.next_member += 1
+        key = stream_key(self.view.seed, "sample", group.id, index, stream.branch, attempt)
+        request = Request(rollout_id, stream.path, stream.sampling, stream.max_tokens, key, self.stop_spec)
+        self._attempts[rollout_id] = attempt * 1_000_000 + index
+        self._emit(GenerateAsk(rollout_id, group.id, group.task.id, request), group)
+        return True
+
+    def _retry(self, ask: Ask, event: Failed, group: Group) -> None:
+        """A failed request is asked again, on a fresh stream, a bounded number of times."""
+        if not isinstance(ask, GenerateAsk):
+            self._decide("round", event.id, "give_up", event.reason, group)
+            return
+        self.budget.settle(event.id, event.tokens)
+        self.failed[event.reason.split(":")[0]] += event.tokens
+        attempt, index = divmod(self._attempts[event.id], 1_000_000)
+        request = ask.request
+        stream = Stream(request.path, request.sampling, request.max_new_tokens)
+        if attempt < self.settings.retries and self._ask_stream(group, stream, attempt + 1, index):
+            self._decide("round", event.id, "retry", event.reason, group, attempt=attempt + 1)
+        else:
+            self._decide("round", event.id, "give_up", f"{event.reason}, after {attempt + 1} attempts", group)
+
+    # ---- close -------------------------------------------------------------------------------------------------
+
+    def _close_group(self, group: Group, reason: str) -> None:
+        judged = sum(m.signals.verdict is not None for m in group.members.values())
+        if judged < min(self.settings.min_members, self.settings.k):
+            self._abandon(group, f"too_few_members: {judged} judged of {group.planned} planned ({reason})")
+            return
+        group.state, group.reason = GroupState.CLOSED, reason
+        if self.slots.judge is not None:
+            self._emit(CompareAsk(group.id, group), group)
+
+    def _abandon(self, group: Group, reason: str) -> None:
+        group.state, group.reason = GroupState.ABANDONED, reason
+        drop_group(group, Drop.ABANDONED)
+        self._decide("round", group.id, "abandon", reason, group)
+
+    def _refill(self) -> bool:
+        """Whether further groups were opened (dynamic sampling); bounded by waves and by the budget."""
+        refill = self.slots.refill
+        if refill is None:
+            return False
+        wanted = refill.wanted(self._closed(), self.settings.groups, self.view)
+        bound = min(self.settings.max_waves, refill.max_waves)
+        if wanted <= 0:
+            return False
+        if self.wave >= bound:
+            self._decide("refill", "", "give_up", f"max_waves: {bound} waves and {wanted} informative groups short; " + self._causes())
+            return False
+        opened = self._open_groups(wanted)
+        self._decide("refill", "", "open" if opened else "give_up",
+                     f"{wanted} informative groups short" if opened else "no task or no budget left for another group", n=opened)
+        if opened:
+            self._advance()
+        return bool(self._outbox)
+
+    def _close_round(self) -> None:
+        """Learn, augment, and ask for the scores of what was injected."""
+        closed = self._closed()
+        if not closed:
+            self.reason = self.reason or self._why_empty()
+            self.phase = Phase.DONE
+            self._decide("round", "", "close", self.reason)
+            return
+        self.slots.observe(closed, self.view)
+        for group in closed:
+            for rollout_id, signals in (self.slots.value.value(group, self.view) if self.slots.value else {}).items():
+                group.members[rollout_id].signals = signals
+            for augment in self.slots.augment:
+                self._inject(group, augment)
+        self.phase = Phase.SCORE
+
+    def _inject(self, group: Group, augment: Any) -> None:
+        for injection in augment.augment(group, self.view):
+            artifact = injection.artifact
+            source: Rollout = artifact.rollout
+            member = Member(replace(source, id=derive_id("injected", group.id, artifact.id)), Role.INJECTED,
+                            in_loss=injection.in_loss, signals=artifact.signals, source=artifact.id)
+            if injection.replaces is not None:
+                replace_member(group.members[injection.replaces])
+            group.members[member.rollout.id] = member
+            self._decide("augment", member.rollout.id, "inject", injection.reason, group, replaces=injection.replaces or "")
+            if injection.rescore and injection.in_loss:
+                item = ScoreItem(member.rollout.id, path_ids(member.rollout.path), sampled_spans(member.rollout.path))
+                self._emit(ScoreAsk(item.id, group.id, item), group)
+
+    def _finish(self) -> None:
+        """Shape, admit, credit, store, and build the batch."""
+        closed = self._closed()
+        kept_out = self.slots.refill.keep(closed, self.settings.groups) if self.slots.refill else {}
+        for group in closed:
+            if self.slots.shape is not None:
+                for rollout_id, shaped in self.slots.shape.shape(group, self.view).items():
+                    group.members[rollout_id].signals = replace(group.members[rollout_id].signals, shaped=shaped)
+            self.slots.keep(group, self.view, self.decisions)
+            admit(group, self.slots.admission)
+            if group.id in kept_out:
+                drop_group(group, Drop(kept_out[group.id]))
+            self.slots.credit_group(group)
+        mixed = self.slots.mix.mix(closed, self.view) if self.slots.mix else closed
+        if self.slots.credit_batch is not None:
+            self.slots.credit_batch.credit(mixed)
+        if self.slots.off_policy is not None:
+            self.slots.off_policy.weigh(mixed, self.view)
+        self._batch = build_batch(mixed, self.settings.normalise, self.settings.constant, self.number, self.view.version)
+        self.phase = Phase.DONE
+
+    # ---- small things ------------------------------------------------------------------------------------------
+
+    def _closed(self) -> list[Group]:
+        return [g for g in self.groups.values() if g.state is GroupState.CLOSED]
+
+    def _emit(self, ask: Ask, group: Group) -> None:
+        self._asks[ask.id] = ask
+        self._work[group.id].open.add(ask.id)
+        self._outbox.append(ask)
+
+    def _decide(self, slot: str, subject: str, action: str, reason: str, group: Group | None = None, **data: Any) -> None:
+        self.decisions.append(Decision(slot, subject, action, reason, data, group.task.id if group else ""))
+
+    def _why_empty(self) -> str:
+        if not self.groups:
+            limit = self.budget.affordable(self.settings.k * self.settings.max_tokens)
+            if limit is not None and limit < self.settings.min_groups:
+                return "budget"
+            return "no_tasks"
+        return "all_abandoned: " + self._causes()
+
+    def _causes(self) -> str:
+        """The likely causes of a round without enough signal."""
+        counts = Counter(g.composition if g.state is GroupState.CLOSED else g.reason.split(":")[0] for g in self.groups.values())
+        hints = {"all_right": "tasks too easy", "all_wrong": "tasks too hard or the verifier too strict",
+                 "unscored": "the verifier could judge nothing", "too_few_members": "requests fail",
+                 "prompt_too_long": "prompts exceed the model's context"}
+        return ", ".join(f"{n} groups {kind} ({hints[kind]})" if kind in hints else f"{n} groups {kind}" for kind, n in counts.most_common())
+
+
+def sampled_spans(path: Path) -> tuple[tuple[int, int, Any], ...]:
+    """(start, end, law) of the path's sampled segments, in flat offsets."""
+    spans, offset = [], 0
+    for node in path:
+        end = offset + len(node.segment)
+        if node.segment.sampling is not None and len(node.segment):
+            spans.append((offset, end, node.segment.sampling))
+        offset = end
+    return tuple(spans)
+
+
+__all__ = ["Phase", "Round", "RoundSettings", "StopReason"]

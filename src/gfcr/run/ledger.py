@@ -1,0 +1,63 @@
+"""Where every token went. Invariants: `generated` equals the engine's own count of sampled tokens; every generated token is
+either trained on or discarded under exactly one reason.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from gfcr.types import COST_FIELDS, Cost, Drop, Group
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Cumulative compute of a run."""
+
+    total: Cost = Cost()
+    discarded: Counter[str] = field(default_factory=Counter)
+    """Generated tokens that reached no loss, by drop reason."""
+    stops: Counter[str] = field(default_factory=Counter)
+    """Fresh rollouts by stop reason."""
+    drops: Counter[str] = field(default_factory=Counter)
+    """Members by drop reason."""
+    decisions: Counter[str] = field(default_factory=Counter)
+    """Decisions as `slot:action`."""
+
+    def add(self, cost: Cost) -> None:
+        self.total = self.total + cost
+
+    def settle_round(self, groups: list[Group], failed: dict[str, int]) -> None:
+        """Book a finished round: its fresh members' generation, what of it was discarded, and failed requests' tokens
+        by reason."""
+        sums = Counter[str]()
+        wasted = Counter[str]()
+        for group in groups:
+            for member in group.members.values():
+                if member.drop is not None:
+                    self.drops[member.drop] += 1
+                if not member.fresh:
+                    continue
+                cost = member.rollout.cost
+                self.stops[member.rollout.stop] += 1
+                sums["generated"] += cost.generated
+                sums["prefilled"] += cost.prefilled
+                sums["cached"] += cost.cached
+                sums["env_steps"] += cost.env_steps
+                if member.drop is not None and cost.generated:
+                    wasted[member.drop] += cost.generated
+        for reason, tokens in failed.items():
+            sums["generated"] += tokens
+            wasted[reason or Drop.FAILED] += tokens
+        self.discarded.update(wasted)
+        self.add(Cost(**sums, discarded=wasted.total()))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"total": asdict(self.total), "discarded": dict(self.discarded), "stops": dict(self.stops),
+                "drops": dict(self.drops), "decisions": dict(self.decisions)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.total = Cost(**{name: state["total"].get(name, 0) for name in COST_FIELDS})
+        self.discarded, self.stops = Counter(state["discarded"]), Counter(state["stops"])
+        self.drops, self.decisions = Counter(state["drops"]), Counter(state["decisions"])
