@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
-from gfcr.asks import Ask, Compared, CompareAsk, Event, Failed, GenerateAsk, Generated, Judged, JudgeAsk, ScoreAsk, Scored
+from gfcr.asks import Ask, CompareAsk, Compared, Event, Failed, GenerateAsk, Generated, JudgeAsk, Judged, ScoreAsk, Scored
 from gfcr.context import Stream, View
 from gfcr.control.slots import Action, Prefix
 from gfcr.engine.contract import Request, ScoreItem, StopSpec
@@ -26,8 +26,24 @@ from gfcr.run.budget import Budget
 from gfcr.run.seeds import stream_key
 from gfcr.slots import Slots
 from gfcr.types import (
-    Batch, Decision, Drop, Group, GroupState, Member, Node, Normalise, Path, Role, Rollout, Segment, Status, StopReason, Task,
-    derive_id, path_ids, path_length,
+    Batch,
+    Decision,
+    Drop,
+    Group,
+    GroupState,
+    Member,
+    Node,
+    Normalise,
+    Path,
+    Role,
+    Rollout,
+    Segment,
+    Status,
+    StopReason,
+    Task,
+    derive_id,
+    path_ids,
+    path_length,
 )
 
 

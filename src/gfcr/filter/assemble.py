@@ -13,7 +13,18 @@ from dataclasses import replace
 import numpy as np
 
 from gfcr.types import (
-    Batch, Group, LossRole, Member, Normalise, PartKind, Path, PreferencePair, Rollout, Segment, TokenSource, path_length,
+    Batch,
+    Group,
+    LossRole,
+    Member,
+    Normalise,
+    PartKind,
+    Path,
+    PreferencePair,
+    Rollout,
+    Segment,
+    TokenSource,
+    path_length,
 )
 
 _FLOATS = ("advantages", "rl_weights", "behaviour", "proximal", "reference", "temperature")

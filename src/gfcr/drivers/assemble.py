@@ -1,0 +1,68 @@
+"""Chunks to a rollout. Invariants: tokens, log-probabilities and tracks stay aligned; a weight update in the middle of a
+stream starts a new segment, so that every segment has one version.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import groupby
+
+import numpy as np
+
+from gfcr.asks import GenerateAsk
+from gfcr.engine.contract import Chunk, Prefilled
+from gfcr.types import Cost, LossRole, Node, Rollout, Segment, SegmentKind, StopReason, Times, TokenSource
+
+POLICY = "policy"
+
+
+@dataclass(slots=True, eq=False)
+class Growing:
+    """A rollout while it grows."""
+
+    ask: GenerateAsk
+    chunks: list[Chunk] = field(default_factory=list)
+    stop: StopReason | None = None
+    prefilled: int = 0
+    cached: int = 0
+
+    def add(self, chunk: Chunk) -> None:
+        self.chunks.append(chunk)
+        if chunk.stop is not None:
+            self.stop = chunk.stop
+
+    def prefill(self, cost: Prefilled) -> None:
+        self.prefilled += cost.computed
+        self.cached += cost.cached
+
+    @property
+    def generated(self) -> int:
+        return sum(len(c.ids) for c in self.chunks)
+
+    def ids(self) -> np.ndarray:
+        return np.concatenate([c.ids for c in self.chunks])
+
+    def logprobs(self) -> np.ndarray:
+        return np.concatenate([c.logprobs for c in self.chunks])
+
+    def rollout(self, queued: float, finished: float) -> Rollout:
+        """The finished rollout; `stop` must be set."""
+        ask = self.ask
+        assert self.stop is not None
+        path = ask.request.path
+        full = [c for c in self.chunks if len(c.ids)]
+        for part, (version, chunks) in enumerate(groupby(full, key=lambda c: c.version)):
+            node = Node(ask.id if part == 0 else f"{ask.id}.{part}", path[-1].id, self._segment(list(chunks), version))
+            path = (*path, node)
+        cost = Cost(generated=self.generated, prefilled=self.prefilled, cached=self.cached)
+        return Rollout(ask.id, ask.task_id, path, self.stop, seed=ask.request.key, cost=cost, times=Times(queued, finished))
+
+    def _segment(self, chunks: list[Chunk], version: int) -> Segment:
+        if len(chunks) == 1:
+            ids, logprobs, tracks = chunks[0].ids, chunks[0].logprobs, chunks[0].tracks
+        else:
+            ids = np.concatenate([c.ids for c in chunks])
+            logprobs = np.concatenate([c.logprobs for c in chunks])
+            tracks = {name: np.concatenate([c.tracks[name] for c in chunks]) for name in chunks[0].tracks}
+        return Segment(SegmentKind.ACTION, ids, logprobs, author=POLICY, version=version, sampling=self.ask.request.sampling,
+                       role=LossRole.RL, source=TokenSource.SAMPLED, tracks=tracks)

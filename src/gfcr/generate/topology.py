@@ -1,0 +1,36 @@
+"""Linear and group topologies. Invariant: streams of a group are independent; each has its own stream key."""
+
+from __future__ import annotations
+
+from gfcr.context import Build, Stream, View
+from gfcr.registry import Faithfulness, Settings, Slot, method
+from gfcr.types import Group, Path, Sampling
+
+
+class _Independent:
+    """n independent streams from the same context."""
+
+    def streams(self, group: Group, n: int, base: Path, sampling: Sampling, max_tokens: int, view: View) -> list[Stream]:
+        return [Stream(base, sampling, max_tokens)] * n
+
+
+@method("group", Slot.TOPOLOGY, title="group rollout", arxiv="2402.03300", criterion="coverage",
+        faithfulness=Faithfulness.CONFIRMED, traits=("iid group",))
+class GroupTopology(_Independent):
+    """K independent answers per prompt."""
+
+    class Settings(Settings):
+        k: int = 8
+        """Answers per prompt (K, G)."""
+
+    def __init__(self, settings: Settings, build: Build) -> None:
+        self.settings = settings
+
+
+@method("linear", Slot.TOPOLOGY, title="linear rollout", criterion="coverage", faithfulness=Faithfulness.CONFIRMED,
+        traits=("group of one",))
+class Linear(_Independent):
+    """One answer per prompt; credit needs a baseline from elsewhere than the group."""
+
+    def __init__(self, settings: Settings, build: Build) -> None:
+        self.settings = settings

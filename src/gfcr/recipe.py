@@ -1,0 +1,288 @@
+"""A run as data: TOML in, frozen settings out.
+
+Invariants: unknown keys are errors with the nearest known one; a frozen recipe holds every default, so that its hash names
+the run; `schema` says which shape the file has, and older ones are migrated here.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from gfcr.control.posterior import PosteriorSettings
+from gfcr.errors import ConfigError
+from gfcr.filter.admission import AdmissionSettings
+from gfcr.registry import Method, Settings, Slot, config_error, find, settings_of
+from gfcr.replay.memory import MemorySettings
+from gfcr.train.settings import TrainSettings
+from gfcr.types import Normalise, derive_id
+
+SCHEMA = 1
+
+
+class MethodRef(BaseModel):
+    """A method by name; the other keys are that method's settings."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+    name: str
+
+    def values(self) -> dict[str, Any]:
+        return dict(self.__pydantic_extra__ or {})
+
+
+class TasksSection(Settings):
+    source: Literal["programs", "file"] = "programs"
+    """`programs`: a pool of the lab domain. `file`: JSONL, parquet or CSV."""
+    pool: str = "D"
+    """Pool of the lab domain: D, B1, B2, B3, HARD."""
+    path: str | None = None
+    """Task file; None unless source is `file`. Relative to the recipe."""
+    heldout: str | None = None
+    """Held-out task file; None = no evaluation, or the pool's own held-out set."""
+    domain: str = "file"
+    """Domain name of a file's tasks."""
+    columns: dict[str, str] = Field(default_factory=dict)
+    """Column of each of `prompt`, `reference`, `category`, ...; absent ones are looked for under the usual names."""
+
+
+class ModelSection(Settings):
+    path: str = "lab"
+    """`lab` (the shipped checkpoint) or a directory with a Hugging Face causal model."""
+
+
+class EngineSection(Settings):
+    name: Literal["embedded", "scripted"] = "embedded"
+    slots: int = Field(128, ge=1)
+    """Streams decoded at once."""
+    device: str = "cpu"
+    dtype: Literal["float32", "bfloat16"] = "float32"
+
+
+class SamplingSection(Settings):
+    """See gfcr.types.Sampling."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    banned: tuple[int, ...] = ()
+
+
+class GenerateSection(Settings):
+    topology: MethodRef = MethodRef(name="group", k=8)
+    seed: MethodRef | None = None
+    sampling: SamplingSection = SamplingSection()
+    max_tokens: int = Field(64, ge=1)
+    """Longest answer, in tokens."""
+    stop_strings: tuple[str, ...] = ()
+
+
+class FilterSection(Settings):
+    gates: tuple[MethodRef, ...] = ()
+    verifiers: tuple[MethodRef, ...] = (MethodRef(name="exact"),)
+    """From cheap to dear; the first that decides ends the cascade."""
+    steps: tuple[MethodRef, ...] = ()
+    judge: MethodRef | None = None
+    value: MethodRef | None = None
+    shape: MethodRef | None = None
+    credit: MethodRef = MethodRef(name="grpo")
+    credit_batch: MethodRef | None = None
+    admission: AdmissionSettings = AdmissionSettings()
+
+
+class ControlSection(Settings):
+    groups: int = Field(16, ge=1)
+    """Groups a round plans."""
+    min_groups: int | None = Field(None, ge=1)
+    """A round that cannot afford this many groups ends the run; None = half of `groups`."""
+    select: MethodRef = MethodRef(name="uniform")
+    allocate: MethodRef = MethodRef(name="uniform")
+    configure: MethodRef | None = None
+    stop: MethodRef | None = None
+    refill: MethodRef | None = None
+    off_policy: MethodRef | None = None
+    mix: MethodRef | None = None
+    posterior: PosteriorSettings = PosteriorSettings()
+    max_stages: int = Field(8, ge=1)
+    max_waves: int = Field(10, ge=1)
+    retries: int = Field(2, ge=0)
+    min_members: int = Field(2, ge=1)
+    max_empty: int = Field(10, ge=1)
+    """Rounds in a row without a trainable batch before the run gives up, with the likely causes."""
+
+
+class ReplaySection(Settings):
+    store: tuple[MethodRef, ...] = ()
+    augment: tuple[MethodRef, ...] = ()
+    memory: MemorySettings = MemorySettings()
+
+
+class LossSection(Settings):
+    normalise: Normalise = Normalise.TOKEN_MEAN
+    constant: Annotated[float, Field(gt=0)] | None = None
+    """Denominator of constant normalisation, in tokens; None = the longest answer."""
+
+
+class BudgetSection(Settings):
+    tokens: Annotated[int, Field(gt=0)] | None = 150_000
+    """Generated tokens, evaluation apart; None = no limit (then `steps` must be set)."""
+    steps: Annotated[int, Field(gt=0)] | None = None
+    """Optimiser steps at most; None = as many as the tokens allow."""
+
+
+class EvaluateSection(Settings):
+    every_tokens: int | None = Field(25_000, gt=0)
+    """Training tokens between held-out evaluations; None = at the start and the end only."""
+    samples: int = Field(4, ge=1)
+    """Answers per held-out task at temperature 1."""
+    greedy: bool = True
+    limit: int | None = Field(None, ge=1)
+    """Held-out tasks used at most, the first ones; None = all."""
+
+
+class RunSection(Settings):
+    checkpoint_every: int = Field(1, ge=1)
+    """Steps between full checkpoints; steps in between are replayed from their stored batches at resume."""
+    shuffle_rewards: bool = False
+    """Control experiment: permute the rewards within each batch before credit. Nothing should be learnt."""
+
+
+class Recipe(Settings):
+    """All of a run but its seed and its place."""
+
+    schema_: int = Field(SCHEMA, alias="schema")
+    name: str = "run"
+    tasks: TasksSection = TasksSection()
+    model: ModelSection = ModelSection()
+    engine: EngineSection = EngineSection()
+    generate: GenerateSection = GenerateSection()
+    filter: FilterSection = FilterSection()
+    control: ControlSection = ControlSection()
+    replay: ReplaySection = ReplaySection()
+    loss: LossSection = LossSection()
+    train: TrainSettings = TrainSettings()
+    budget: BudgetSection = BudgetSection()
+    evaluate: EvaluateSection = EvaluateSection()
+    run: RunSection = RunSection()
+
+    def methods(self) -> list[tuple[Method, Settings]]:
+        """Every method the recipe names with its settings. Raises ConfigError for an unknown name or setting."""
+        out = []
+        for slot, refs in self.slots().items():
+            for ref in refs:
+                found = find(slot, ref.name)
+                out.append((found, settings_of(found, ref.values())))
+        return out
+
+    def slots(self) -> dict[Slot, tuple[MethodRef, ...]]:
+        """The named methods by slot."""
+        out: dict[Slot, tuple[MethodRef, ...]] = {}
+        for slot in Slot:
+            section, key = slot.split(".")
+            value = getattr(getattr(self, section), key)
+            out[slot] = value if isinstance(value, tuple) else () if value is None else (value,)
+        return out
+
+    @property
+    def k(self) -> int:
+        """Rollouts a group plans: the topology's `k`, 1 without one."""
+        found = find(Slot.TOPOLOGY, self.generate.topology.name)
+        return int(getattr(settings_of(found, self.generate.topology.values()), "k", 1))
+
+    def frozen(self) -> dict[str, Any]:
+        """JSON data with every default filled in, methods' settings too."""
+        data = self.model_dump(mode="json", by_alias=True)
+        for slot, refs in self.slots().items():
+            section, key = slot.split(".")
+            filled = [{"name": ref.name, **settings_of(find(slot, ref.name), ref.values()).model_dump(mode="json")} for ref in refs]
+            if isinstance(getattr(getattr(self, section), key), tuple):
+                data[section][key] = filled
+            elif filled:
+                data[section][key] = filled[0]
+        return data
+
+    def hash(self) -> str:
+        """Digest of the frozen recipe."""
+        return derive_id("recipe", json.dumps(self.frozen(), sort_keys=True))
+
+
+# schema number -> the function that turns its data into the next one's.
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+
+
+def parse(data: Mapping[str, Any], where: str = "recipe") -> Recipe:
+    """Data to a checked recipe. Raises ConfigError naming where, key, value and remedy."""
+    data = dict(data)
+    schema = data.setdefault("schema", SCHEMA)
+    if not isinstance(schema, int) or schema > SCHEMA or schema < 1:
+        raise ConfigError(f"{where}: schema = {schema!r}, this version reads 1 to {SCHEMA}", "install a newer gfcr, or correct `schema`")
+    while data["schema"] < SCHEMA:
+        data = MIGRATIONS[data["schema"]](data)
+    try:
+        recipe = Recipe.model_validate(data)
+    except ValidationError as error:
+        raise config_error(error, where, Recipe) from None
+    recipe.methods()
+    return recipe
+
+
+def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Read a recipe file, or a shipped one by its bare name; `overrides` are `a.b=c` with TOML values (bare words are text)."""
+    file = Path(path)
+    if not file.exists():
+        shipped = resources.files("gfcr") / "recipes" / (file.name if file.suffix else f"{file.name}.toml")
+        if len(file.parts) > 1 or not shipped.is_file():
+            raise ConfigError(f"there is no recipe {str(path)!r}", f"give a TOML file, or one of: {', '.join(shipped_names())}")
+        text = shipped.read_text()
+    else:
+        text = file.read_text()
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not TOML: {error}", "correct the file at that place") from None
+    for override in overrides:
+        _set(data, override)
+    if file.exists():
+        for key in ("path", "heldout"):
+            if (value := data.get("tasks", {}).get(key)) and not Path(value).is_absolute():
+                data["tasks"][key] = str((file.parent / value).resolve())
+    return parse(data, str(path))
+
+
+def shipped_names() -> list[str]:
+    """Recipes that come with the package."""
+    return sorted(f.name.removesuffix(".toml") for f in (resources.files("gfcr") / "recipes").iterdir() if f.name.endswith(".toml"))
+
+
+def _set(data: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    path = key.strip().split(".")
+    if not equals or not all(path):
+        raise ConfigError(f"--set {override!r} is not KEY=VALUE", "write for example --set budget.tokens=50000")
+    try:
+        value = tomllib.loads(f"v = {text}")["v"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    node = data
+    for part in path[:-1]:
+        node = node.setdefault(part, {})
+        if not isinstance(node, dict):
+            raise ConfigError(f"--set {override!r}: {part!r} is a value, not a section", "give the whole key")
+    if path[-1] == "none" or value == "none":
+        node.pop(path[-1], None)
+        if value == "none":
+            node[path[-1]] = None
+        return
+    known = node.get(path[-1])
+    if (isinstance(known, dict) and isinstance(value, str) and "name" in known) or (isinstance(value, str) and ".".join(path) in set(Slot)):
+        value = {"name": value}
+    node[path[-1]] = value
