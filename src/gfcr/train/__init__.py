@@ -1,0 +1,1 @@
+"""The reference trainer: settings (no torch), losses, log-probabilities, the optimiser step."""

@@ -1,0 +1,82 @@
+"""Per-token losses on flat tensors. Invariants: pure functions, no reduction (the caller weights and sums, so micro-batches
+change nothing); ratios are formed in log space and clamped to [-20, 20]; whatever serves as a constant (base, advantage,
+importance weight, reference) carries no gradient.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+LOG_RATIO_LIMIT = 20.0
+"""Bound of every log ratio: exp(20) is about 5e8, still finite when squared in float32."""
+K3_LIMIT = 10.0
+"""Bound of one token's k3 (verl's `kl_penalty` clamps alike): one surprising token must not own the gradient."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyTerms:
+    """What `policy_loss` found, per token."""
+
+    loss: Tensor
+    """float[n], with gradient."""
+    ratio: Tensor
+    """float[n], detached."""
+    clipped_low: Tensor
+    """bool[n]: the lower clip holds (advantage < 0, ratio below it), so the token has no gradient."""
+    clipped_high: Tensor
+    """bool[n]: the upper clip holds (advantage > 0, ratio above it)."""
+    clipped_dual: Tensor
+    """bool[n]: the dual clip holds (advantage < 0, ratio above c)."""
+
+
+def log_ratio(logp: Tensor, base: Tensor) -> Tensor:
+    """log(pi / base) in [-20, 20], float[n]; beyond the limits it has no gradient."""
+    return (logp - base).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+
+
+def policy_loss(logp: Tensor, base: Tensor, advantages: Tensor, *, clip_low: float, clip_high: float,
+                dual_clip: float | None = None) -> PolicyTerms:
+    """Clipped policy-gradient loss per token, to be minimised.
+
+    -min(r A, clip(r, 1 - clip_low, 1 + clip_high) A) with r = exp(logp - base): PPO, arXiv:1707.06347 eq. 7; separate clips,
+    DAPO, arXiv:2503.14476 eq. 10. With `dual_clip` c and A < 0 the loss is at most -c A: arXiv:1912.09729 eq. 5.
+    `logp`, `base`, `advantages`: float[n] in nats and in units of the advantage.
+    """
+    ratio = log_ratio(logp, base.detach()).exp()
+    advantages = advantages.detach()
+    fixed = ratio.detach()
+    loss = torch.maximum(-ratio * advantages, -ratio.clamp(1.0 - clip_low, 1.0 + clip_high) * advantages)
+    bad, good = advantages < 0, advantages > 0
+    dual = torch.zeros_like(bad)
+    if dual_clip is not None:
+        loss = torch.where(bad, torch.minimum(loss, -advantages * dual_clip), loss)
+        dual = bad & (fixed > dual_clip)
+    return PolicyTerms(loss=loss, ratio=fixed, clipped_low=bad & (fixed < 1.0 - clip_low),
+                       clipped_high=good & (fixed > 1.0 + clip_high), clipped_dual=dual)
+
+
+def k3(logp: Tensor, reference: Tensor) -> Tensor:
+    """k3 estimate of KL(policy || reference) per token, float[n] >= 0, with gradient.
+
+    exp(d) - d - 1 with d = reference - logp (GRPO, arXiv:2402.03300 eq. 4); d clamped to [-20, 20], k3 to at most 10.
+    """
+    d = log_ratio(reference.detach(), logp)
+    return (d.exp() - d - 1.0).clamp(max=K3_LIMIT)
+
+
+def truncated_weights(proximal: Tensor, behaviour: Tensor, cap: float | None) -> Tensor:
+    """Importance weight min(pi_prox / pi_behave, cap) per token, float[n], detached; 1 where nobody sampled the token (NaN).
+
+    Truncated importance sampling of decoupled PPO (arXiv:2505.24298 eq. 5; FlashRL). `cap` None = not truncated.
+    """
+    weights = log_ratio(proximal, behaviour).exp().detach()
+    weights = torch.where(torch.isnan(behaviour), torch.ones_like(weights), weights)
+    return weights if cap is None else weights.clamp(max=cap)
+
+
+def effective_sample_size(total: float, squares: float, n: float) -> float | None:
+    """ESS of importance weights as a share in (0, 1]: (sum w)^2 / (n sum w^2); None without weights."""
+    return total * total / (n * squares) if n and squares else None

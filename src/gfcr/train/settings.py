@@ -1,0 +1,95 @@
+"""What the reference trainer can be told. Invariants: no torch import (a recipe is read without it); every combination that
+would train on the wrong quantity is refused when the settings are made, not when the first step runs.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from gfcr.errors import ConfigError
+
+
+class TrainSettings(BaseModel):
+    """Settings of `gfcr.train.trainer.Trainer`. Defaults are those the lab was measured with (one update a step)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    lr: float = Field(6e-4, gt=0, allow_inf_nan=False)
+    """Peak learning rate of AdamW. 6e-4 suits the 85k-parameter lab model; a billion parameters want about 1e-6."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """Shape of the learning rate over the run's `progress` in [0, 1], the share of the token budget spent."""
+    lr_floor: float = Field(0.1, ge=0, le=1)
+    """Share of `lr` left at progress 1, for `linear` and `cosine`."""
+    warmup_steps: int = Field(0, ge=0)
+    """Optimiser updates over which the rate rises linearly to its schedule; 0 = none."""
+    betas: tuple[float, float] = (0.9, 0.95)
+    """AdamW's decay rates of the first and second moment."""
+    eps: float = Field(1e-8, gt=0)
+    """AdamW's term in the denominator."""
+    weight_decay: float = Field(0.0, ge=0)
+    """Decoupled weight decay, on matrices only (norm gains and biases are never decayed)."""
+    grad_clip: float | None = Field(1.0, gt=0)
+    """Largest global gradient norm; None = not clipped."""
+    minibatches: int = Field(1, ge=1)
+    """Optimiser updates per epoch: the batch's rows are shuffled and split evenly."""
+    epochs: int = Field(1, ge=1)
+    """Passes over the batch."""
+    micro_tokens: int = Field(16384, ge=1)
+    """Most padded tokens in one forward pass; a longer row goes alone. Bounds memory, never changes the loss."""
+    logits_chunk: int | None = Field(None, ge=1)
+    """Tokens whose vocabulary logits exist at once; None = as many as make 2**24 logits (64 MiB in float32)."""
+    clip_low: float = Field(0.2, ge=0, le=1)
+    """The ratio is clipped below at 1 - clip_low (PPO, arXiv:1707.06347)."""
+    clip_high: float = Field(0.28, ge=0)
+    """The ratio is clipped above at 1 + clip_high (clip-higher, DAPO, arXiv:2503.14476)."""
+    dual_clip: float | None = Field(None, gt=1)
+    """Bound c of the loss of a bad token, at most c * |advantage| (dual clip, arXiv:1912.09729); None = unbounded."""
+    kl: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """Coefficient of the k3 estimate of KL(policy || reference) in the loss (GRPO, arXiv:2402.03300); 0 = no reference."""
+    tis_cap: float | None = Field(None, gt=0)
+    """Cap C of truncated importance sampling: each token's loss times min(pi_prox / pi_behave, C), detached; None = off."""
+    ratio_base: Literal["proximal", "behaviour"] = "proximal"
+    """Denominator of the clipped ratio: the weights before this step (decoupled), or the law that sampled the token
+    (bypass: no extra forward pass, and the ratio itself carries the off-policy correction)."""
+    device: str = "cpu"
+    """Where the model trains, in torch's words: `cpu`, `cuda`, `cuda:1`, `mps`."""
+    dtype: Literal["float32", "bfloat16", "float64"] = "float32"
+    """Arithmetic of the transformer. `bfloat16` keeps parameters and optimiser state in float32 and autocasts; the softmax is
+    at least float32 always."""
+    seed_purpose: str = "train"
+    """Purpose under which the minibatch shuffle draws from the run's seed (`gfcr.run.seeds.generator`)."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.tis_cap is not None and self.ratio_base == "behaviour":
+            raise ConfigError(
+                f"train.tis_cap = {self.tis_cap} with train.ratio_base = 'behaviour': the ratio already holds"
+                " pi/pi_behave, so the off-policy correction would be counted twice",
+                "set train.ratio_base = 'proximal' (decoupled), or leave train.tis_cap out (bypass)")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ConfigError(f"train.betas = {self.betas}: a decay rate lies in [0, 1)", "use for example [0.9, 0.95]")
+        return self
+
+    @property
+    def updates_per_step(self) -> int:
+        """Optimiser updates one batch gives when it has rows enough."""
+        return self.minibatches * self.epochs
+
+    def learning_rate(self, progress: float, updates: int) -> float:
+        """Learning rate of the next update.
+
+        `progress`: share of the run's token budget spent, clamped to [0, 1]; `updates`: optimiser updates made so far.
+        """
+        if math.isnan(progress):
+            raise ConfigError("train.step was given progress = nan", "pass the share of the token budget spent, 0 to 1")
+        progress = min(max(progress, 0.0), 1.0)
+        shape = 1.0
+        if self.schedule == "linear":
+            shape = 1.0 - (1.0 - self.lr_floor) * progress
+        elif self.schedule == "cosine":
+            shape = self.lr_floor + (1.0 - self.lr_floor) * 0.5 * (1.0 + math.cos(math.pi * progress))
+        warm = min(1.0, (updates + 1) / self.warmup_steps) if self.warmup_steps else 1.0
+        return self.lr * shape * warm

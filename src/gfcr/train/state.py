@@ -1,0 +1,121 @@
+"""The trainer's state as safetensors. Invariants: no pickle; all of it or an error (nothing is filled in silently); a tied
+weight is stored once; loading copies into the existing parameters, so optimiser and model keep pointing at the same tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from gfcr.errors import DataError
+
+if TYPE_CHECKING:
+    from gfcr.train.trainer import Trainer
+
+MODEL_FILE, TRAINER_FILE = "model.safetensors", "trainer.safetensors"
+_MOMENTS = ("exp_avg", "exp_avg_sq", "step")
+
+
+def snapshot(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Detached copies; names that share one tensor share one copy."""
+    copies: dict[tuple[int, torch.Size], Tensor] = {}
+    out = {}
+    for name, tensor in tensors.items():
+        key = (tensor.data_ptr(), tensor.shape)
+        if key not in copies or not tensor.numel():
+            copies[key] = tensor.detach().clone(memory_format=torch.contiguous_format)
+        out[name] = copies[key]
+    return out
+
+
+def _once(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors under `prefix`, of those that share storage only the first."""
+    seen: set[int] = set()
+    out = {}
+    for name, tensor in tensors.items():
+        if tensor.numel() and tensor.data_ptr() in seen:
+            continue
+        seen.add(tensor.data_ptr())
+        out[prefix + name] = tensor
+    return out
+
+
+def _moments(trainer: Trainer) -> dict[str, Tensor]:
+    out = {}
+    for name, parameter in trainer.parameters.items():
+        for key, value in trainer.optimizer.state.get(parameter, {}).items():
+            out[f"optimizer.{key}.{name}"] = value
+    return out
+
+
+def dump(trainer: Trainer) -> dict[str, Tensor]:
+    """`model.*`, `reference.*` (when the trainer has one), `optimizer.<moment>.<parameter>`, `counters` (steps, updates)."""
+    out = _once(trainer.model.state_dict(), "model.")
+    if trainer.reference is not None:
+        out |= _once(trainer.reference.state_dict(), "reference.")
+    out |= _moments(trainer)
+    out["counters"] = torch.tensor([trainer.steps, trainer.updates], dtype=torch.int64)
+    return snapshot(out)
+
+
+def _check(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], what: str) -> None:
+    missing, unknown = sorted(wanted.keys() - found.keys()), sorted(found.keys() - wanted.keys())
+    wrong = [f"{n}: {tuple(found[n].shape)} for {tuple(wanted[n].shape)}" for n in wanted
+             if n in found and found[n].shape != wanted[n].shape]
+    if missing or unknown or wrong:
+        raise DataError(f"the {what} in the trainer's state do not fit: missing {missing[:3]}, unknown {unknown[:3]}, shapes"
+                        f" {wrong[:3]}",
+                        "load a state written by a trainer with the same model and settings (kl > 0 adds the reference)")
+
+
+def restore(trainer: Trainer, tensors: Mapping[str, Tensor]) -> None:
+    """Copy `tensors` (as `dump` names them) into the trainer. Raises DataError and changes nothing when they do not fit."""
+    model = _once(trainer.model.state_dict(), "model.")
+    if trainer.reference is not None:
+        model |= _once(trainer.reference.state_dict(), "reference.")
+    if "counters" not in tensors:
+        raise DataError("the trainer's state has no 'counters'", "load a state written by Trainer.state_dict or Trainer.save")
+    steps, updates = map(int, tensors["counters"])
+    moments = {name: t for name, t in tensors.items() if name.startswith("optimizer.")}
+    _check({n: t for n, t in tensors.items() if n != "counters" and n not in moments}, model, "model weights")
+    kept = {n.split(".", 2)[2] for n in moments}  # a parameter no loss has reached yet has no moments
+    shapes = {f"optimizer.{key}.{name}": torch.zeros(()) if key == "step" else parameter
+              for name, parameter in trainer.parameters.items() if name in kept for key in _MOMENTS}
+    _check(moments, shapes, "optimiser moments")
+    with torch.no_grad():
+        for name, target in model.items():
+            target.copy_(tensors[name])
+    trainer.optimizer.state.clear()
+    for name, parameter in trainer.parameters.items():
+        if name in kept:
+            trainer.optimizer.state[parameter] = {
+                key: moments[f"optimizer.{key}.{name}"].to(
+                    device=parameter.device, dtype=torch.float32 if key == "step" else parameter.dtype, copy=True)
+                for key in _MOMENTS}
+    trainer.steps, trainer.updates = steps, updates
+
+
+def save(trainer: Trainer, directory: Path) -> list[Path]:
+    """Write the two files into `directory` (made if need be); returns their paths."""
+    directory.mkdir(parents=True, exist_ok=True)
+    tensors = {name: t.cpu() for name, t in dump(trainer).items()}
+    model = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
+    rest = {name: t for name, t in tensors.items() if not name.startswith("model.")}
+    paths = [directory / MODEL_FILE, directory / TRAINER_FILE]
+    save_file(model, paths[0], metadata={"format": "pt"})
+    save_file(rest, paths[1])
+    return paths
+
+
+def load(trainer: Trainer, directory: Path) -> None:
+    """Read what `save` wrote. Raises DataError when a file is missing or does not fit."""
+    for name in (MODEL_FILE, TRAINER_FILE):
+        if not (directory / name).is_file():
+            raise DataError(f"no {name} in {directory}", "point to a directory written by Trainer.save")
+    model = {f"model.{name}": t for name, t in load_file(directory / MODEL_FILE).items()}
+    restore(trainer, model | load_file(directory / TRAINER_FILE))
