@@ -331,7 +331,7 @@ class Round:
         if wanted <= 0:
             return False
         if self.wave >= bound:
-            self._decide("refill", "", "give_up", f"max_waves: {bound} waves and {wanted} informative groups short; " + self._causes())
+            self._decide("refill", "", "give_up", f"max_waves: {bound} waves and {wanted} informative groups short; " + self.causes())
             return False
         opened = self._open_groups(wanted)
         self._decide("refill", "", "open" if opened else "give_up",
@@ -410,7 +410,7 @@ class Round:
             if limit is not None and limit < self.settings.min_groups:
                 return "budget"
             return "no_tasks"
-        return "all_abandoned: " + self._causes()
+        return "all_abandoned: " + self.causes()
 
     def _causes(self) -> str:
         """The likely causes of a round without enough signal."""

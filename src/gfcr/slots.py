@@ -5,7 +5,7 @@ Invariants: slots live as long as the run, a Round as long as a round; whatever 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,11 +13,12 @@ from gfcr.context import View
 from gfcr.control.posterior import PosteriorTable
 from gfcr.control.slots import Allocator, Configurator, Mixer, OffPolicy, Refill, Selector, Stopper
 from gfcr.filter.admission import AdmissionSettings, baseline
+from gfcr.filter.shuffle import shuffle_signals
 from gfcr.filter.slots import BatchCredit, GroupCredit, GroupJudge, Shaper, Value
 from gfcr.generate.slots import Seeder, Topology
 from gfcr.replay.memory import Memory
 from gfcr.replay.slots import Augment, StoreRule
-from gfcr.types import Decision, Group
+from gfcr.types import Decision, Group, Rollout
 
 
 @dataclass(slots=True)
@@ -43,9 +44,13 @@ class Slots:
     mix: Mixer | None = None
     augment: Sequence[Augment] = ()
     store: Sequence[StoreRule] = field(default_factory=tuple)
+    shuffle_seed: int | None = None
+    """Control experiment: permute signals over each round with this seed; None = off."""
 
     def observe(self, closed: Sequence[Group], view: View) -> None:
         """Feed completed groups to whoever learns from them, once a round."""
+        if self.shuffle_seed is not None:
+            shuffle_signals(closed, self.shuffle_seed, view.round)
         self.posterior.observe(closed)
         self.select.observe(closed, view)
         if (learn := getattr(self.allocate, "observe", None)) is not None:
@@ -76,9 +81,10 @@ class Slots:
                 state[name] = dump()
         return state
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any], fetch: Callable[[str], Rollout]) -> None:
+        """`fetch` reads a committed rollout by id."""
         self.posterior.load_state_dict(state["posterior"])
-        self.memory.load_state_dict(state["memory"])
+        self.memory.load_state_dict(state["memory"], fetch)
         for name in _STATEFUL:
             if (load := getattr(getattr(self, name), "load_state_dict", None)) is not None:
                 load(state[name])

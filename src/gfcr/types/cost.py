@@ -25,6 +25,8 @@ class Cost:
     """Tokens run forward and backward by the trainer, prompts included, padding not."""
     evaluated: int = 0
     """Tokens sampled for held-out evaluation (outside the budget)."""
+    evaluated_context: int = 0
+    """Context tokens computed for held-out evaluation."""
     env_steps: int = 0
     verifier_seconds: float = 0.0
     tool_seconds: float = 0.0

@@ -1,0 +1,165 @@
+"""Recipe to running parts. Invariants: everything that can be refused is refused here, before the first token; the trainer
+and the engine hold separate weights, and only a publication moves them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gfcr.compose import Facts, Finding, check
+from gfcr.context import Build
+from gfcr.control.configure import FixedConfiguration
+from gfcr.control.posterior import PosteriorTable
+from gfcr.domains.source import load_tasks
+from gfcr.engine import features_of
+from gfcr.engine.contract import Engine, StopSpec
+from gfcr.errors import ConfigError
+from gfcr.filter.cascade import Cascade
+from gfcr.generate.render import TokenizerRenderer
+from gfcr.recipe import Recipe
+from gfcr.registry import Slot, find, settings_of
+from gfcr.replay.memory import Memory
+from gfcr.round import RoundSettings
+from gfcr.slots import Slots
+from gfcr.types import Normalise, Sampling, Task
+
+if TYPE_CHECKING:
+    from gfcr.train.trainer import Trainer
+
+
+@dataclass
+class Parts:
+    """The running parts of one recipe."""
+
+    recipe: Recipe
+    seed: int
+    tasks: Sequence[Task]
+    heldout: Sequence[Task]
+    """Empty = no held-out evaluation."""
+    slots: Slots
+    cascade: Cascade
+    renderer: TokenizerRenderer
+    engine: Engine
+    trainer: Trainer
+    stop: StopSpec
+    round_settings: RoundSettings
+
+
+def facts(recipe: Recipe) -> Facts:
+    """What the composition check reads of a recipe."""
+    return Facts(recipe.methods(), recipe.k, sampling_of(recipe), recipe.train.tis_cap is not None, recipe.train.ratio_base,
+                 features_of(recipe.engine.name), recipe.engine.name)
+
+
+def check_recipe(recipe: Recipe) -> list[Finding]:
+    """All reasons why the recipe's parts do not go together; empty = it composes. Needs no model and no tasks."""
+    findings = check(facts(recipe))
+    if recipe.budget.tokens is None and recipe.budget.steps is None:
+        findings.append(Finding("no_budget", "neither budget.tokens nor budget.steps limits the run", "set budget.tokens"))
+    worst = recipe.k * recipe.generate.max_tokens
+    if recipe.budget.tokens is not None and recipe.budget.tokens < worst * (recipe.control.min_groups or 1):
+        findings.append(Finding("budget_too_small", f"budget.tokens = {recipe.budget.tokens} cannot carry one round's smallest batch "
+                                f"(K = {recipe.k} answers of up to {recipe.generate.max_tokens} tokens per group)",
+                                "raise budget.tokens, or lower K, generate.max_tokens or control.min_groups"))
+    return findings
+
+
+def sampling_of(recipe: Recipe) -> Sampling:
+    try:
+        return Sampling(**recipe.generate.sampling.model_dump())
+    except ValueError as error:
+        raise ConfigError(f"generate.{error}", "correct the value") from None
+
+
+def build(recipe: Recipe, seed: int) -> Parts:
+    """Everything a session needs. Raises ConfigError, DataError or MissingExtra with a remedy."""
+    if findings := check_recipe(recipe):
+        lines = "; ".join(f"{f.why} ({f.remedy})" for f in findings)
+        raise ConfigError(f"the recipe {recipe.name!r} does not compose: {lines}", "follow the remedy in brackets")
+    loaded = load_tasks(recipe.tasks)
+    from gfcr.engine.models import load_model, load_tokenizer  # torch
+    from gfcr.train.trainer import Trainer
+
+    place = model_path(recipe.model.path)
+    tokenizer = load_tokenizer(place)
+    renderer = TokenizerRenderer(tokenizer)
+    decode = renderer.decoder()
+    context = Build(seed, loaded.tasks, recipe.control.groups, recipe.k, recipe.generate.max_tokens, loaded.privileged, decode)
+    trainer = Trainer(load_model(place, recipe.train.device, "float32"), recipe.train, seed)
+    engine = make_engine(recipe, place, decode)
+    settings = RoundSettings(
+        groups=recipe.control.groups, k=recipe.k, max_tokens=recipe.generate.max_tokens,
+        max_context=engine.capabilities().max_length,
+        min_groups=recipe.control.min_groups or max(1, recipe.control.groups // 2), max_stages=recipe.control.max_stages,
+        max_waves=recipe.control.max_waves, retries=recipe.control.retries, min_members=recipe.control.min_members,
+        normalise=recipe.loss.normalise, constant=_constant(recipe))
+    return Parts(recipe, seed, loaded.tasks, loaded.heldout, make_slots(recipe, context), make_cascade(recipe, context), renderer,
+                 engine, trainer, StopSpec(eos_ids(tokenizer, trainer.model), recipe.generate.stop_strings), settings)
+
+
+def make_slots(recipe: Recipe, context: Build) -> Slots:
+    """The recipe's methods, built."""
+    def one(slot: Slot) -> Any:
+        built = many(slot)
+        return built[0] if built else None
+
+    def many(slot: Slot) -> tuple[Any, ...]:
+        return tuple(_make(slot, ref.name, ref.values(), context) for ref in recipe.slots()[slot])
+
+    return Slots(
+        select=one(Slot.SELECT), topology=one(Slot.TOPOLOGY), allocate=one(Slot.ALLOCATE), credit=one(Slot.CREDIT),
+        configure=one(Slot.CONFIGURE) or FixedConfiguration(sampling_of(recipe), recipe.generate.max_tokens),
+        posterior=PosteriorTable(context.tasks, recipe.control.posterior), memory=Memory(recipe.replay.memory),
+        admission=recipe.filter.admission, seed=one(Slot.SEED), stop=one(Slot.STOP), judge=one(Slot.JUDGE), value=one(Slot.VALUE),
+        shape=one(Slot.SHAPE), credit_batch=one(Slot.CREDIT_BATCH), refill=one(Slot.REFILL), off_policy=one(Slot.OFF_POLICY),
+        mix=one(Slot.MIX), augment=many(Slot.AUGMENT), store=many(Slot.STORE), shuffle_seed=context.seed if recipe.run.shuffle_rewards else None)
+
+
+def make_cascade(recipe: Recipe, context: Build) -> Cascade:
+    def many(slot: Slot) -> list[Any]:
+        return [_make(slot, ref.name, ref.values(), context) for ref in recipe.slots()[slot]]
+
+    assert context.decode is not None
+    return Cascade(context.decode, many(Slot.GATE), many(Slot.VERIFIER), many(Slot.STEPS), recipe.filter.admission.invalid_reward)
+
+
+def make_engine(recipe: Recipe, place: Path, decode: Any) -> Engine:
+    if recipe.engine.name == "scripted":
+        from gfcr.engine.scripted import ScriptedEngine
+
+        return ScriptedEngine()
+    from gfcr.engine.embedded import EmbeddedEngine, EmbeddedSettings
+    from gfcr.engine.models import load_model
+
+    section = recipe.engine
+    model = load_model(place, section.device, section.dtype)
+    return EmbeddedEngine(model, EmbeddedSettings(slots=section.slots, device=section.device, dtype=section.dtype), decode=decode)
+
+
+def model_path(path: str) -> Path:
+    """The directory of a model; `lab` is the shipped checkpoint."""
+    return Path(str(resources.files("gfcr") / "domains" / "programs" / "checkpoint")) if path == "lab" else Path(path)
+
+
+def eos_ids(tokenizer: Any, model: Any) -> tuple[int, ...]:
+    """Every id that ends an answer: the generation config's, the tokenizer's."""
+    found: list[int] = []
+    for value in (getattr(getattr(model, "generation_config", None), "eos_token_id", None), tokenizer.eos_token_id):
+        found += value if isinstance(value, list) else [] if value is None else [value]
+    return tuple(dict.fromkeys(int(i) for i in found))
+
+
+def _make(slot: Slot, name: str, values: dict[str, Any], context: Build) -> Any:
+    found = find(slot, name)
+    assert found.cls is not None
+    return found.cls(settings_of(found, values), context)
+
+
+def _constant(recipe: Recipe) -> float | None:
+    if recipe.loss.normalise is not Normalise.CONSTANT:
+        return None
+    return recipe.loss.constant or float(recipe.generate.max_tokens)

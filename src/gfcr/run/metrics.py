@@ -1,0 +1,72 @@
+"""One metrics row per step. Invariants: counters are cumulative; a mean over nothing is None, never 0; shares are over
+completed groups and read fresh members only.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gfcr.run.ledger import Ledger
+from gfcr.types import Decision, Group, GroupState, Role, SegmentKind, Status
+
+
+def step_metrics(groups: Sequence[Group], decisions: Sequence[Decision]) -> dict[str, Any]:
+    """What one round's groups say; None where there is nothing to average."""
+    closed = [g for g in groups if g.state is GroupState.CLOSED]
+    members = [m for g in closed for m in g.fresh()]
+    kinds = Counter(g.composition for g in closed)
+    rewards = [m.signals.reward for m in members if m.signals.reward is not None]
+    lengths = [m.rollout.response_length for m in members]
+    entropies = [n.segment.tracks["entropy"] for m in members for n in m.rollout.path
+                 if n.segment.kind is SegmentKind.ACTION and "entropy" in n.segment.tracks]
+    entropy = np.concatenate(entropies) if entropies else np.empty(0, np.float32)
+    statuses = Counter(m.signals.status for m in members)
+    count = Counter(f"{d.slot}:{d.action}" for d in decisions)
+    return {
+        "reward_mean": _mean(rewards),
+        "share_all_wrong": _share(kinds["all_wrong"], len(closed)),
+        "share_mixed": _share(kinds["mixed"], len(closed)),
+        "share_all_right": _share(kinds["all_right"], len(closed)),
+        "share_unscored": _share(kinds["unscored"], len(closed)),
+        "response_length_mean": _mean(lengths),
+        "response_length_p90": float(np.percentile(lengths, 90)) if lengths else None,
+        "entropy_mean": float(np.nanmean(entropy)) if len(entropy) else None,
+        "share_truncated": _share(sum(m.rollout.stop.truncated for m in members), len(members)),
+        "share_invalid": _share(statuses[Status.INVALID], len(members)),
+        "share_unscorable": _share(statuses[Status.UNSCORABLE], len(members)),
+        "groups": len(groups),
+        "groups_trained": sum(any(m.credit is not None for m in g.members.values()) for g in closed),
+        "groups_abandoned": sum(g.state is GroupState.ABANDONED for g in groups),
+        "rollouts": len(members),
+        "injected": sum(m.role is Role.INJECTED for g in closed for m in g.members.values()),
+        "refills": count["refill:open"],
+        "retries": count["round:retry"],
+        "stored": count["store:keep"],
+    }
+
+
+def ledger_metrics(ledger: Ledger, seconds: float) -> dict[str, Any]:
+    """Cumulative counters."""
+    total = ledger.total
+    return {
+        "tokens_generated": total.generated, "tokens_discarded": total.discarded, "seconds": round(seconds, 3),
+        "tokens_prefilled": total.prefilled, "tokens_cached": total.cached, "tokens_scored": total.scored,
+        "tokens_trained": total.trained, "tokens_evaluated": total.evaluated,
+        "discarded_by_reason": dict(ledger.discarded), "stops": dict(ledger.stops), "drops": dict(ledger.drops),
+    }
+
+
+EMPTY = ("reward_mean", "share_all_wrong", "share_mixed", "share_all_right", "response_length_mean", "entropy_mean")
+"""Keys that row 0 has as null."""
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return float(np.mean(values)) if values else None
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None

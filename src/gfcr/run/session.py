@@ -1,0 +1,233 @@
+"""The whole loop on this machine: rounds, training, publication, evaluation, commits; and its resume.
+
+Invariants: a step exists once it is committed, and everything later is derived from committed state, so a killed run goes on
+bit-equal; the engine answers with the weights of the last committed step; every ending has a reason.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from gfcr import __version__
+from gfcr.build import Parts, build
+from gfcr.context import View
+from gfcr.drivers.wave import WaveDriver
+from gfcr.engine.contract import WeightsRef
+from gfcr.errors import GfcrError
+from gfcr.recipe import Recipe, parse
+from gfcr.round import Round
+from gfcr.run.budget import Budget
+from gfcr.run.directory import ResumePoint, RunDirectory, StepRecord
+from gfcr.run.evaluate import evaluate
+from gfcr.run.ledger import Ledger
+from gfcr.run.metrics import EMPTY, ledger_metrics, step_metrics
+from gfcr.types import Batch, Cost
+
+Progress = Callable[[dict[str, Any]], None]
+"""Called with each committed metrics row."""
+
+
+class FutileRun(GfcrError):
+    """Too many rounds in a row gave nothing to train on."""
+
+
+@dataclass(slots=True)
+class _Clock:
+    """Wall seconds of the run, across resumes."""
+
+    before: float = 0.0
+    started: float = 0.0
+
+    def seconds(self) -> float:
+        return self.before + perf_counter() - self.started
+
+
+class Session:
+    """One run of one recipe in one directory."""
+
+    def __init__(self, parts: Parts, directory: RunDirectory, progress: Progress | None = None) -> None:
+        self.parts, self.directory, self.progress = parts, directory, progress or (lambda row: None)
+        self.recipe = parts.recipe
+        self.budget = Budget(self.recipe.budget.tokens)
+        self.ledger = Ledger()
+        self.driver = WaveDriver(parts.engine, parts.cascade, parts.slots.judge)
+        self.step = self.round = self.version = self.empty = 0
+        self.evaluated_at = -1
+        """Budget spent at the last evaluation; -1 = none yet."""
+        self.ended = ""
+        """Why the run is over; empty while it goes on."""
+        self._clock = _Clock(started=perf_counter())
+
+    # ---- beginnings --------------------------------------------------------------------------------------------
+
+    @classmethod
+    def create(cls, recipe: Recipe, seed: int, path: Path, progress: Progress | None = None) -> Session:
+        """A new run in a new directory."""
+        parts = build(recipe, seed)
+        directory = RunDirectory.create(path, {"recipe": recipe.frozen(), "seed": seed, "hash": recipe.hash()}, environment(parts))
+        return cls(parts, directory, progress)
+
+    @classmethod
+    def resume(cls, path: Path, progress: Progress | None = None, any_environment: bool = False) -> Session:
+        """Continue a run from its last commit. Raises RunDirectoryError for a tampered or foreign directory, and for another
+        environment unless `any_environment`."""
+        directory = RunDirectory.open(path)
+        try:
+            stored = directory.recipe
+            parts = build(parse(stored["recipe"], str(path)), int(stored["seed"]))
+            directory.check_environment(environment(parts), allow=any_environment)
+            session = cls(parts, directory, progress)
+            point = directory.resume_point()
+            if point is not None:
+                session._restore(point)
+        except BaseException:
+            directory.close()
+            raise
+        return session
+
+    def _restore(self, point: ResumePoint) -> None:
+        """Load the last checkpoint, replay the stored batches since it through the optimiser, restore every slot."""
+        trainer = self.parts.trainer
+        if point.checkpoint is not None:
+            trainer.load(point.checkpoint)
+        for batch, progress in point.batches:
+            trainer.step(batch, progress)
+        state = point.state
+        self.parts.slots.load_state_dict(state["slots"], self.directory.rollout)
+        self.budget.load_state_dict(state["budget"])
+        self.ledger.load_state_dict(state["ledger"])
+        own = state["session"]
+        self.step, self.round, self.version = point.step, own["round"], own["version"]
+        self.empty, self.evaluated_at, self.ended = own["empty"], own["evaluated_at"], own["ended"]
+        self._clock = _Clock(own["seconds"], perf_counter())
+        self._publish()
+
+    # ---- the loop ----------------------------------------------------------------------------------------------
+
+    def run(self) -> str:
+        """Run to the end; returns the reason. Raises FutileRun when rounds stay empty."""
+        try:
+            if self.directory.last_step() is None:
+                self._publish()
+                self._begin()
+            while not self.ended:
+                self._step()
+        finally:
+            self.close()
+        return self.ended
+
+    def _begin(self) -> None:
+        """Row 0: the model before training."""
+        row: dict[str, Any] = {"step": 0, **dict.fromkeys(EMPTY), **self._evaluation(due=True)}
+        self._commit(row, None, None, 0.0)
+
+    def _step(self) -> None:
+        """One round, one optimiser step, one commit."""
+        started = perf_counter()
+        scored = self.parts.engine.usage().scored
+        round_ = self._round()
+        self.driver.drive(round_)
+        generated = perf_counter()
+        batch, progress = round_.ready(), self.budget.progress
+        groups = list(round_.groups.values())
+        self.ledger.settle_round(groups, dict(round_.failed))
+        self.ledger.add(Cost(scored=self.parts.engine.usage().scored - scored))
+        row: dict[str, Any] = {"step": self.step + 1, **step_metrics(groups, round_.decisions)}
+        if batch is not None and len(batch):
+            stats = self.parts.trainer.step(batch, progress)
+            self.ledger.add(Cost(trained=stats.tokens))
+            row |= {f"train_{name}": value for name, value in asdict(stats).items()}
+            self.version += stats.updates > 0
+            self.empty = 0
+        else:
+            self.empty += 1
+        trained = perf_counter()
+        self._publish()
+        self.step, self.round = self.step + 1, self.round + 1
+        self._decide_end(round_)
+        row |= self._evaluation(due=bool(self.ended) or self._due())
+        row |= {"seconds_rounds": round(generated - started, 4), "seconds_training": round(trained - generated, 4),
+                "seconds_evaluation": round(perf_counter() - trained, 4)}
+        self._commit(row, round_, batch, progress)
+        if self.empty >= self.recipe.control.max_empty:
+            raise FutileRun(f"{self.empty} rounds in a row had nothing to train on: {round_.causes()}",
+                            "easier or harder tasks, a more lenient verifier, or a larger K; the run directory has every decision")
+
+    def _round(self) -> Round:
+        parts = self.parts
+        view = View(self.round, self.version, parts.seed, parts.slots.posterior, parts.slots.memory)
+        return Round(self.round, parts.slots, parts.round_settings, view, self.budget, parts.renderer, parts.stop)
+
+    def _publish(self) -> None:
+        """Serve the trainer's weights."""
+        self.parts.engine.load(WeightsRef(self.version, "memory:"), self.parts.trainer.weights())
+
+    def _decide_end(self, round_: Round) -> None:
+        """Whether another round can start."""
+        settings, steps = self.parts.round_settings, self.recipe.budget.steps
+        affordable = self.budget.affordable(settings.k * settings.max_tokens)
+        if steps is not None and self.step >= steps:
+            self.ended = "steps"
+        elif affordable is not None and affordable < settings.min_groups:
+            self.ended = "budget"
+        elif round_.reason == "no_tasks":
+            self.ended = "no_tasks"
+
+    def _due(self) -> bool:
+        every = self.recipe.evaluate.every_tokens
+        return every is not None and self.budget.spent // every > self.evaluated_at // every
+
+    def _evaluation(self, due: bool) -> dict[str, Any]:
+        """Held-out figures; nulls between evaluations."""
+        nothing = {"heldout_accuracy": None, "heldout_greedy": None, "heldout_unscorable": None}
+        if not due or not self.parts.heldout:
+            return nothing
+        settings = self.recipe.evaluate
+        result = evaluate(self.parts.engine, self.parts.cascade, self.parts.renderer, self.parts.heldout[: settings.limit],
+                          settings.samples, settings.greedy, self.recipe.generate.max_tokens, self.parts.stop)
+        self.ledger.add(Cost(evaluated=result.tokens, evaluated_context=result.context))
+        self.evaluated_at = self.budget.spent
+        return {"heldout_accuracy": result.accuracy, "heldout_greedy": result.greedy, "heldout_unscorable": result.unscorable}
+
+    def _commit(self, row: dict[str, Any], round_: Round | None, batch: Batch | None, progress: float) -> None:
+        seconds = self._clock.seconds()
+        row |= {"round": self.round, "version": self.version, **ledger_metrics(self.ledger, seconds)}
+        checkpoint = bool(self.ended) or self.step % self.recipe.run.checkpoint_every == 0
+        state = {
+            "slots": self.parts.slots.state_dict(), "budget": self.budget.state_dict(), "ledger": self.ledger.state_dict(),
+            "session": {"round": self.round, "version": self.version, "empty": self.empty, "evaluated_at": self.evaluated_at,
+                        "ended": self.ended, "seconds": seconds}}
+        self.directory.commit(StepRecord(
+            self.step, self.round, self.version, list(round_.groups.values()) if round_ else [], batch, progress,
+            round_.decisions if round_ else [], row, state, self.parts.trainer.save if checkpoint else None))
+        self.progress(row)
+
+    def close(self) -> None:
+        self.parts.engine.close()
+        self.directory.close()
+
+
+def environment(parts: Parts) -> dict[str, Any]:
+    """Facts that must be equal for a bit-equal continuation."""
+    import torch
+    import transformers
+
+    return {"gfcr": __version__, "torch": torch.__version__, "transformers": transformers.__version__,
+            "python": platform.python_version(), "cpu": _cpu(), "threads": torch.get_num_threads(),
+            "device": parts.recipe.train.device, "dtype": parts.recipe.train.dtype, "engine": parts.recipe.engine.name,
+            "workers": 1}
+
+
+def _cpu() -> str:
+    """Model name of the processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
