@@ -14,7 +14,6 @@ from gfcr.compose import Facts, Finding, check
 from gfcr.context import Build
 from gfcr.control.configure import FixedConfiguration
 from gfcr.control.posterior import PosteriorTable
-from gfcr.domains.source import load_tasks
 from gfcr.engine import features_of
 from gfcr.engine.contract import Engine, StopSpec
 from gfcr.errors import ConfigError
@@ -25,6 +24,7 @@ from gfcr.registry import Slot, find, settings_of
 from gfcr.replay.memory import Memory
 from gfcr.round import RoundSettings
 from gfcr.slots import Slots
+from gfcr.task_sets import load_tasks
 from gfcr.types import Normalise, Sampling, Task
 
 if TYPE_CHECKING:

@@ -101,9 +101,9 @@ def method(name: str, slot: Slot, *, title: str, criterion: str, faithfulness: F
 INDEX: dict[Slot, dict[str, str]] = {
     Slot.TOPOLOGY: {"linear": "gfcr.generate.topology:Linear", "group": "gfcr.generate.topology:GroupTopology"},
     Slot.SEED: {},
-    Slot.GATE: {"format": "gfcr.domains.programs.verify:FormatGate"},
-    Slot.VERIFIER: {"exact": "gfcr.domains.programs.verify:ExactVerifier"},
-    Slot.STEPS: {"program-steps": "gfcr.domains.programs.verify:ProgramSteps"},
+    Slot.GATE: {"format": "gfcr.filter.verifiers.exact:Format"},
+    Slot.VERIFIER: {"exact": "gfcr.filter.verifiers.exact:Exact"},
+    Slot.STEPS: {"program-steps": "gfcr.filter.verifiers.exact:ProgramSteps"},
     Slot.JUDGE: {}, Slot.VALUE: {}, Slot.SHAPE: {},
     Slot.CREDIT: {"grpo": "gfcr.filter.credit.group:GRPO", "dr-grpo": "gfcr.filter.credit.group:DrGRPO",
                   "rloo": "gfcr.filter.credit.group:RLOO"},

@@ -1,0 +1,1 @@
+"""Gates, verifiers and step scorers by name."""
