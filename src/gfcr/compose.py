@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from gfcr.registry import Method, Settings
+from gfcr.registry import FrozenModel, Method
 from gfcr.types import Sampling
 
 
@@ -17,7 +17,7 @@ from gfcr.types import Sampling
 class Facts:
     """What the rules read."""
 
-    methods: Sequence[tuple[Method, Settings]]
+    methods: Sequence[tuple[Method, FrozenModel]]
     k: int
     sampling: Sampling = Sampling()
     tis: bool = False

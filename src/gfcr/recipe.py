@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from gfcr.control.posterior import PosteriorSettings
 from gfcr.errors import ConfigError
 from gfcr.filter.admission import AdmissionSettings
-from gfcr.registry import Method, Settings, Slot, config_error, find, settings_of
+from gfcr.registry import FrozenModel, Method, Slot, config_error, find, settings_of
 from gfcr.replay.memory import MemorySettings
 from gfcr.train.settings import TrainSettings
 from gfcr.types import Normalise, derive_id
@@ -36,7 +36,7 @@ class MethodRef(BaseModel):
         return dict(self.__pydantic_extra__ or {})
 
 
-class TasksSection(Settings):
+class TasksSection(FrozenModel):
     source: Literal["programs", "file"] = "programs"
     """`programs`: a pool of the lab domain. `file`: JSONL, parquet or CSV."""
     pool: str = "D"
@@ -51,12 +51,12 @@ class TasksSection(Settings):
     """Column of each of `prompt`, `reference`, `category`, ...; absent ones are looked for under the usual names."""
 
 
-class ModelSection(Settings):
+class ModelSection(FrozenModel):
     path: str = "lab"
     """`lab` (the shipped checkpoint) or a directory with a Hugging Face causal model."""
 
 
-class EngineSection(Settings):
+class EngineSection(FrozenModel):
     name: Literal["embedded", "scripted"] = "embedded"
     slots: int = Field(128, ge=1)
     """Streams decoded at once."""
@@ -64,7 +64,7 @@ class EngineSection(Settings):
     dtype: Literal["float32", "bfloat16"] = "float32"
 
 
-class SamplingSection(Settings):
+class SamplingSection(FrozenModel):
     """See gfcr.types.Sampling."""
 
     temperature: float = 1.0
@@ -77,7 +77,7 @@ class SamplingSection(Settings):
     banned: tuple[int, ...] = ()
 
 
-class GenerateSection(Settings):
+class GenerateSection(FrozenModel):
     topology: MethodRef = MethodRef(name="group", k=8)
     seed: MethodRef | None = None
     sampling: SamplingSection = SamplingSection()
@@ -86,7 +86,7 @@ class GenerateSection(Settings):
     stop_strings: tuple[str, ...] = ()
 
 
-class FilterSection(Settings):
+class FilterSection(FrozenModel):
     gates: tuple[MethodRef, ...] = ()
     verifiers: tuple[MethodRef, ...] = (MethodRef(name="exact"),)
     """From cheap to dear; the first that decides ends the cascade."""
@@ -99,7 +99,7 @@ class FilterSection(Settings):
     admission: AdmissionSettings = AdmissionSettings()
 
 
-class ControlSection(Settings):
+class ControlSection(FrozenModel):
     groups: int = Field(16, ge=1)
     """Groups a round plans."""
     min_groups: int | None = Field(None, ge=1)
@@ -120,26 +120,26 @@ class ControlSection(Settings):
     """Rounds in a row without a trainable batch before the run gives up, with the likely causes."""
 
 
-class ReplaySection(Settings):
+class ReplaySection(FrozenModel):
     store: tuple[MethodRef, ...] = ()
     augment: tuple[MethodRef, ...] = ()
     memory: MemorySettings = MemorySettings()
 
 
-class LossSection(Settings):
+class LossSection(FrozenModel):
     normalise: Normalise = Normalise.TOKEN_MEAN
     constant: Annotated[float, Field(gt=0)] | None = None
     """Denominator of constant normalisation, in tokens; None = the longest answer."""
 
 
-class BudgetSection(Settings):
+class BudgetSection(FrozenModel):
     tokens: Annotated[int, Field(gt=0)] | None = 150_000
     """Generated tokens, evaluation apart; None = no limit (then `steps` must be set)."""
     steps: Annotated[int, Field(gt=0)] | None = None
     """Optimiser steps at most; None = as many as the tokens allow."""
 
 
-class EvaluateSection(Settings):
+class EvaluateSection(FrozenModel):
     every_tokens: int | None = Field(25_000, gt=0)
     """Training tokens between held-out evaluations; None = at the start and the end only."""
     samples: int = Field(4, ge=1)
@@ -149,14 +149,14 @@ class EvaluateSection(Settings):
     """Held-out tasks used at most, the first ones; None = all."""
 
 
-class RunSection(Settings):
+class RunSection(FrozenModel):
     checkpoint_every: int = Field(1, ge=1)
     """Steps between full checkpoints; steps in between are replayed from their stored batches at resume."""
     shuffle_rewards: bool = False
     """Control experiment: permute the rewards within each batch before credit. Nothing should be learnt."""
 
 
-class Recipe(Settings):
+class Recipe(FrozenModel):
     """All of a run but its seed and its place."""
 
     schema_: int = Field(SCHEMA, alias="schema")
@@ -174,7 +174,7 @@ class Recipe(Settings):
     evaluate: EvaluateSection = EvaluateSection()
     run: RunSection = RunSection()
 
-    def methods(self) -> list[tuple[Method, Settings]]:
+    def methods(self) -> list[tuple[Method, FrozenModel]]:
         """Every method the recipe names with its settings. Raises ConfigError for an unknown name or setting."""
         out = []
         for slot, refs in self.slots().items():

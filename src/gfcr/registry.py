@@ -21,10 +21,14 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from gfcr.errors import ConfigError
 
 
-class Settings(BaseModel):
+class FrozenModel(BaseModel):
     """Base of all settings: frozen, and an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class Settings(FrozenModel):
+    """Settings of a method that has none."""
 
 
 class Slot(StrEnum):
@@ -76,7 +80,7 @@ class Method:
     """Engine features it needs (engine/contract.py, `Capabilities.features`)."""
     traits: frozenset[str] = frozenset()
     """Declared properties the composition check works on (compose.py)."""
-    settings: type[Settings] = Settings
+    settings: type[FrozenModel] = Settings
     cls: type | None = field(default=None, compare=False)
 
 
@@ -153,7 +157,7 @@ def find(slot: Slot, name: str) -> Method:
     raise ConfigError(f"{slot}: there is no method {name!r}", f"did you mean {near[0]!r}?" if near else f"known: {known}")
 
 
-def settings_of(found: Method, values: dict[str, Any]) -> Settings:
+def settings_of(found: Method, values: dict[str, Any]) -> FrozenModel:
     """A method's settings from a recipe's values; raises ConfigError that names the key."""
     try:
         return found.settings.model_validate(values)

@@ -21,7 +21,7 @@ from gfcr.control.slots import Action, Prefix
 from gfcr.engine.contract import Request, ScoreItem, StopSpec
 from gfcr.filter.admission import admit, drop_group, replace_member
 from gfcr.filter.assemble import build_batch, rescored
-from gfcr.registry import Settings
+from gfcr.registry import FrozenModel
 from gfcr.run.budget import Budget
 from gfcr.run.seeds import stream_key
 from gfcr.slots import Slots
@@ -52,7 +52,7 @@ class Renderer(Protocol):
         """The task's prompt as a PROMPT segment."""
 
 
-class RoundSettings(Settings):
+class RoundSettings(FrozenModel):
     """Bounds of a round."""
 
     groups: int = 16
@@ -412,7 +412,7 @@ class Round:
             return "no_tasks"
         return "all_abandoned: " + self.causes()
 
-    def _causes(self) -> str:
+    def causes(self) -> str:
         """The likely causes of a round without enough signal."""
         counts = Counter(g.composition if g.state is GroupState.CLOSED else g.reason.split(":")[0] for g in self.groups.values())
         hints = {"all_right": "tasks too easy", "all_wrong": "tasks too hard or the verifier too strict",

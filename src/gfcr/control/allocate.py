@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gfcr.context import Build, View
 from gfcr.control.slots import Allocation
-from gfcr.registry import Faithfulness, Settings, Slot, method
+from gfcr.registry import Faithfulness, FrozenModel, Settings, Slot, method
 from gfcr.types import Group
 
 
@@ -27,7 +27,7 @@ class UniformAllocation:
 class StagedAllocation:
     """S stages of k rollouts; a group leaves once one answer is right (AR3PO, arXiv:2509.25808, adaptive rollout)."""
 
-    class Settings(Settings):
+    class Settings(FrozenModel):
         stages: int = 2
         """S. UNCONFIRMED: the paper does not print S and k; S * k = 8 fits its figures."""
         k: int = 4

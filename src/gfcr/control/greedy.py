@@ -14,7 +14,7 @@ import numpy as np
 from gfcr.context import Build, View
 from gfcr.control.slots import Allocation
 from gfcr.errors import ConfigError
-from gfcr.registry import Faithfulness, Settings, Slot, method
+from gfcr.registry import Faithfulness, FrozenModel, Settings, Slot, method
 from gfcr.types import Group
 
 
@@ -56,7 +56,7 @@ def allocate_greedy(marginals: np.ndarray, total: int, floor: int, cap: int) -> 
 class GreedyAllocation:
     """The round's K * groups rollouts go where the posterior expects the most informative groups."""
 
-    class Settings(Settings):
+    class Settings(FrozenModel):
         floor: int = 2
         """Fewest rollouts of a group."""
         cap: int = 32

@@ -11,11 +11,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from gfcr.registry import Settings
+from gfcr.registry import FrozenModel
 from gfcr.types import Group, Task
 
 
-class PosteriorSettings(Settings):
+class PosteriorSettings(FrozenModel):
     strength: float = 2.0
     """Weight of a bucket's prior, in observations (`learning.md`: 2)."""
     forgetting: float = 0.7

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from gfcr.context import Build, View
 from gfcr.errors import ConfigError
 from gfcr.filter.admission import REWARD_TOLERANCE
-from gfcr.registry import Faithfulness, Settings, Slot, method
+from gfcr.registry import Faithfulness, FrozenModel, Settings, Slot, method
 from gfcr.types import Drop, Group
 
 
@@ -30,7 +30,7 @@ class DynamicSampling:
     """Keep groups with 0 < right < G, draw more until the planned number is reached, cut the surplus (DAPO, arXiv:2503.14476,
     eq. 11). The official code raises at its bound; here the round trains on what it has."""
 
-    class Settings(Settings):
+    class Settings(FrozenModel):
         max_waves: int = 10
         """Waves of a round at most (official: max_num_gen_batches 10); a value below 1 is refused, never unlimited."""
         oversample: float = 1.0

@@ -7,14 +7,14 @@ changes no other member's credit.
 
 from __future__ import annotations
 
-from gfcr.registry import Settings
+from gfcr.registry import FrozenModel
 from gfcr.types import Drop, Group, Member, Role, Status
 
 REWARD_TOLERANCE = 1e-6
 """Rewards closer than this are one reward: float noise is no signal ([0.1]*3, [0.2]*8)."""
 
 
-class AdmissionSettings(Settings):
+class AdmissionSettings(FrozenModel):
     invalid_reward: float = 0.0
     """Reward of an answer that a gate refused; 0 is the wrong answer's reward."""
     overlong: str = "keep"

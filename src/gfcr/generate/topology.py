@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gfcr.context import Build, Stream, View
-from gfcr.registry import Faithfulness, Settings, Slot, method
+from gfcr.registry import Faithfulness, FrozenModel, Settings, Slot, method
 from gfcr.types import Group, Path, Sampling
 
 
@@ -19,7 +19,7 @@ class _Independent:
 class GroupTopology(_Independent):
     """K independent answers per prompt."""
 
-    class Settings(Settings):
+    class Settings(FrozenModel):
         k: int = 8
         """Answers per prompt (K, G)."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Literal
 
 from gfcr.context import Build, View
-from gfcr.registry import Faithfulness, Settings, Slot, method
+from gfcr.registry import Faithfulness, FrozenModel, Settings, Slot, method
 from gfcr.replay.slots import Injection
 from gfcr.run.seeds import generator
 from gfcr.types import ArtifactKind, Group
@@ -23,7 +23,7 @@ class AR3PO:
     its ratio starts at 1 (biased, low variance). Option 2: it only shifts the group's mean and std and carries no loss
     (arXiv:2509.25808; the paper reports option 2 as better)."""
 
-    class Settings(Settings):
+    class Settings(FrozenModel):
         option: Literal[1, 2] = 1
         """1 trains on the injected answer, 2 uses it in the baseline only. On the lab model option 1 is the one that helps."""
 

@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from gfcr.registry import Settings
+from gfcr.registry import FrozenModel
 from gfcr.types import Artifact, ArtifactKind, Rollout, Signals, Status, Verdict
 
 
-class MemorySettings(Settings):
+class MemorySettings(FrozenModel):
     per_task: int = 16
     """Artifacts kept per task; the oldest leaves. UNCONFIRMED for AR3PO (its paper gives no cache size)."""
     total: int = 100_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gfcr.context import Build, View
-from gfcr.registry import Faithfulness, Settings, Slot, method
+from gfcr.registry import Faithfulness, FrozenModel, Settings, Slot, method
 from gfcr.types import Artifact, ArtifactKind, Group, derive_id
 
 
@@ -14,7 +14,7 @@ from gfcr.types import Artifact, ArtifactKind, Group, derive_id
 class CorrectAnswers:
     """Fresh answers that a program verified as right (AR3PO's response cache, arXiv:2509.25808)."""
 
-    class Settings(Settings):
+    class Settings(FrozenModel):
         per_group: int = 4
         """Right answers taken from one group at most. UNCONFIRMED: the paper stores them all."""
         hard_only: float = 1.0

@@ -13,7 +13,7 @@ import numpy as np
 
 from gfcr.context import Build, View
 from gfcr.control.slots import Pick
-from gfcr.registry import Faithfulness, Settings, Slot, method
+from gfcr.registry import Faithfulness, FrozenModel, Settings, Slot, method
 from gfcr.run.seeds import generator
 from gfcr.types import Group
 
@@ -30,7 +30,7 @@ class Informative:
     in proportion, without replacement. (Related: VADE, arXiv:2511.18902, and MoPPS, arXiv:2507.04632, which draw theta but
     rank by theta (1 - theta) or the distance to 1/2.)"""
 
-    class Settings(Settings):
+    class Settings(FrozenModel):
         power: float = 2.0
         """Exponent of the weight; 0 = uniform."""
         floor: float = 1e-3

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gfcr.context import Build
 from gfcr.control.select.uniform import Epochs, Uniform
 from gfcr.errors import ConfigError
-from gfcr.registry import Faithfulness, Settings, Slot, method
+from gfcr.registry import Faithfulness, FrozenModel, Settings, Slot, method
 
 
 @method("oracle", Slot.SELECT, title="oracle selection (yardstick)", criterion="cost", faithfulness=Faithfulness.OURS,
@@ -13,7 +13,7 @@ from gfcr.registry import Faithfulness, Settings, Slot, method
 class Oracle(Uniform):
     """Uniform over the tasks of a set that the task source marks, e.g. those that teach something."""
 
-    class Settings(Settings):
+    class Settings(FrozenModel):
         tasks: str = "informative"
         """Name of the privileged set."""
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from gfcr.context import Build
 from gfcr.filter.admission import REWARD_TOLERANCE
-from gfcr.registry import Faithfulness, Settings, Slot, method
+from gfcr.registry import Faithfulness, FrozenModel, Settings, Slot, method
 from gfcr.types import Credit, Group, Member
 
 _TRAITS = ("needs: group baseline", "handles: uneven groups")
@@ -52,7 +52,7 @@ class _GroupBaseline:
 class GRPO(_GroupBaseline):
     """A = (r - mean) / (std + eps) (DeepSeekMath, arXiv:2402.03300, section 4.1)."""
 
-    class Settings(Settings):
+    class Settings(FrozenModel):
         std: Literal["population", "sample"] = "population"
         """`population` (ddof 0) or `sample` (ddof 1; TRL, verl). The choice changes every advantage by sqrt((n-1)/n)."""
         eps: float = 1e-4
