@@ -21,6 +21,8 @@ class Growing:
     """A rollout while it grows."""
 
     ask: GenerateAsk
+    queued: float = 0.0
+    """When it was submitted, in the driver's clock."""
     chunks: list[Chunk] = field(default_factory=list)
     stop: StopReason | None = None
     prefilled: int = 0
@@ -45,7 +47,7 @@ class Growing:
     def logprobs(self) -> np.ndarray:
         return np.concatenate([c.logprobs for c in self.chunks])
 
-    def rollout(self, queued: float, finished: float) -> Rollout:
+    def rollout(self, finished: float = 0.0) -> Rollout:
         """The finished rollout; `stop` must be set."""
         ask = self.ask
         assert self.stop is not None
@@ -55,7 +57,7 @@ class Growing:
             node = Node(ask.id if part == 0 else f"{ask.id}.{part}", path[-1].id, self._segment(list(chunks), version))
             path = (*path, node)
         cost = Cost(generated=self.generated, prefilled=self.prefilled, cached=self.cached)
-        return Rollout(ask.id, ask.task_id, path, self.stop, seed=ask.request.key, cost=cost, times=Times(queued, finished))
+        return Rollout(ask.id, ask.task_id, path, self.stop, seed=ask.request.key, cost=cost, times=Times(self.queued, finished))
 
     def _segment(self, chunks: list[Chunk], version: int) -> Segment:
         if len(chunks) == 1:

@@ -65,7 +65,7 @@ def _run(engine: Engine, cascade: Cascade, render: Renderer, tasks: Sequence[Tas
     right = judged = tokens = unscorable = 0
     for task, work in growing.values():
         tokens += work.generated
-        correct = cascade.judge(task, work.rollout(0.0, 0.0)).correct
+        correct = cascade.judge(task, work.rollout()).correct
         if correct is None:
             unscorable += 1
         else:

@@ -1,0 +1,83 @@
+"""What every driver does: submit, grow, judge, compare, score.
+
+Invariant: every ask is answered exactly once; a request that the engine refuses, breaks or forgets becomes a typed failure,
+with the tokens it had cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from gfcr.asks import Ask, CompareAsk, Compared, Failed, GenerateAsk, Generated, JudgeAsk, Judged, ScoreAsk, Scored
+from gfcr.control.slots import Action, Prefix
+from gfcr.drivers.assemble import Growing
+from gfcr.engine.contract import Engine
+from gfcr.filter.cascade import Cascade
+from gfcr.filter.slots import GroupJudge
+from gfcr.round import Round
+from gfcr.types import StopReason
+
+
+class Driver:
+    """Answers a round's asks with an engine, a cascade and, where the recipe has one, a judge."""
+
+    def __init__(self, engine: Engine, cascade: Cascade, clock: Callable[[], float], judge: GroupJudge | None = None) -> None:
+        self.engine, self.cascade, self.clock, self.judge = engine, cascade, clock, judge
+        self._growing: dict[str, Growing] = {}
+        """Requests in the engine, in ask order."""
+
+    def submit(self, round_: Round, asks: Iterable[Ask]) -> None:
+        """Hand generation asks to the engine; one it refuses fails at once."""
+        for ask in asks:
+            if isinstance(ask, GenerateAsk):
+                try:
+                    self.engine.submit(ask.request)
+                except ValueError as error:
+                    round_.tell(Failed(ask.id, f"refused: {error}"))
+                else:
+                    self._growing[ask.id] = Growing(ask, self.clock())
+
+    def answer(self, round_: Round, asks: Sequence[Ask]) -> None:
+        """Judge, compare and score what the round asks for."""
+        scores: list[ScoreAsk] = []
+        for ask in asks:
+            if isinstance(ask, JudgeAsk):
+                round_.tell(Judged(ask.id, self.cascade.judge(ask.task, ask.rollout)))
+            elif isinstance(ask, CompareAsk):
+                round_.tell(Compared(ask.id, self.judge.compare(ask.group) if self.judge else []))
+            elif isinstance(ask, ScoreAsk):
+                scores.append(ask)
+        for score in self.engine.score([a.item for a in scores]) if scores else ():
+            round_.tell(Scored(score.id, score.logprobs))
+
+    def grow(self, round_: Round) -> None:
+        """One engine step, and the stopper's word on what is growing."""
+        stopper = round_.slots.stop
+        for chunk in self.engine.step(stopper.every if stopper else None):
+            self._growing[chunk.request].add(chunk)
+        for cost in self.engine.prefilled():
+            self._growing[cost.request].prefill(cost)
+        if stopper is None:
+            return
+        alive = [g for g in self._growing.values() if g.stop is None and g.chunks]
+        for rollout, action in round_.decide([Prefix(g.ask.id, g.ask.group, g.ids(), g.logprobs()) for g in alive]).items():
+            if action is Action.CONTINUE:
+                continue
+            work = self._growing[rollout]
+            if (chunk := self.engine.cancel(rollout)) is not None:
+                work.add(chunk)
+            work.stop = StopReason.PRUNED if action is Action.PRUNE else StopReason.EARLY_EXIT
+
+    def deliver(self, round_: Round) -> int:
+        """Tell the round about every ended request, in ask order; returns how many."""
+        lost = not self.engine.live()
+        ended = [g for g in self._growing.values() if g.stop is not None or lost]
+        for work in ended:
+            del self._growing[work.ask.id]
+            if work.stop is None:
+                round_.tell(Failed(work.ask.id, "lost: the engine forgot it", work.generated))
+            elif work.stop is StopReason.FAILED:
+                round_.tell(Failed(work.ask.id, "engine: no finite token", work.generated))
+            else:
+                round_.tell(Generated(work.ask.id, work.rollout(self.clock())))
+        return len(ended)
