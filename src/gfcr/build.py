@@ -68,6 +68,17 @@ def check_recipe(recipe: Recipe) -> list[Finding]:
     return findings
 
 
+def refuse(recipe: Recipe) -> None:
+    """Raise ConfigError with every finding when the recipe does not compose."""
+    findings = check_recipe(recipe)
+    if len(findings) == 1:
+        raise ConfigError(f"the recipe {recipe.name!r} does not compose: {findings[0].why}", findings[0].remedy)
+    if findings:
+        lines = "".join(f"\n  {i}. {f.why}" for i, f in enumerate(findings, 1))
+        remedies = "".join(f"\n  {i}. {f.remedy}" for i, f in enumerate(findings, 1))
+        raise ConfigError(f"the recipe {recipe.name!r} does not compose:{lines}", remedies)
+
+
 def sampling_of(recipe: Recipe) -> Sampling:
     try:
         return Sampling(**recipe.generate.sampling.model_dump())
@@ -77,9 +88,7 @@ def sampling_of(recipe: Recipe) -> Sampling:
 
 def build(recipe: Recipe, seed: int) -> Parts:
     """Everything a session needs. Raises ConfigError, DataError or MissingExtra with a remedy."""
-    if findings := check_recipe(recipe):
-        lines = "; ".join(f"{f.why} ({f.remedy})" for f in findings)
-        raise ConfigError(f"the recipe {recipe.name!r} does not compose: {lines}", "follow the remedy in brackets")
+    refuse(recipe)
     loaded = load_tasks(recipe.tasks)
     from gfcr.engine.models import load_model, load_tokenizer  # torch
     from gfcr.train.trainer import Trainer

@@ -10,6 +10,7 @@ import json
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -236,31 +237,61 @@ def parse(data: Mapping[str, Any], where: str = "recipe") -> Recipe:
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
-    """Read a recipe file, or a shipped one by its bare name; `overrides` are `a.b=c` with TOML values (bare words are text)."""
+    """Read a recipe: a TOML file, a frozen recipe (`recipe.json`, also a run directory's own), or a shipped one by its bare name.
+
+    `overrides` are `a.b=c` with TOML values (bare words are text; `none` unsets). Raises ConfigError.
+    """
     file = Path(path)
-    if not file.exists():
-        shipped = resources.files("gfcr") / "recipes" / (file.name if file.suffix else f"{file.name}.toml")
-        if len(file.parts) > 1 or not shipped.is_file():
-            raise ConfigError(f"there is no recipe {str(path)!r}", f"give a TOML file, or one of: {', '.join(shipped_names())}")
-        text = shipped.read_text()
+    own = file.is_file()
+    if not own:
+        found = shipped_directory() / (file.name if file.suffix == ".toml" else f"{file.name}.toml")
+        if len(file.parts) > 1 or not found.is_file():
+            what = "a directory, not a recipe" if file.is_dir() else "there is no recipe"
+            raise ConfigError(f"{what}: {str(path)!r}", f"give a TOML file, or one of: {', '.join(shipped_names())}")
+        data = _read(found)
     else:
-        text = file.read_text()
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: not TOML: {error}", "correct the file at that place") from None
+        data = _read(file)
     for override in overrides:
         _set(data, override)
-    if file.exists():
-        for key in ("path", "heldout"):
-            if (value := data.get("tasks", {}).get(key)) and not Path(value).is_absolute():
-                data["tasks"][key] = str((file.parent / value).resolve())
+    tasks = data.get("tasks", {})
+    for key in ("path", "heldout") if own and isinstance(tasks, dict) else ():
+        if isinstance(value := tasks.get(key), str) and value and not Path(value).is_absolute():
+            tasks[key] = str((file.parent / value).resolve())
     return parse(data, str(path))
 
 
+def _read(file: Traversable) -> dict[str, Any]:
+    """A recipe file's data."""
+    try:
+        text = file.read_text(encoding="utf-8")
+        if not file.name.endswith(".json"):
+            return tomllib.loads(text)
+        data = json.loads(text)
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}", "check the path and its permissions") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file} is not UTF-8 text: byte {error.start} is {error.object[error.start]:#04x}", "save it as UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{file} is not TOML: {error}", "correct the file at that place") from None
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{file} is not JSON: {error}", "correct the file at that place") from None
+    data = data.get("recipe", data) if isinstance(data, dict) else data  # a run directory's recipe.json has it under `recipe`
+    if not isinstance(data, dict):
+        raise ConfigError(f"{file} holds {type(data).__name__}, not a recipe", "give a frozen recipe: an object with sections")
+    return data
+
+
+def shipped_directory() -> Traversable:
+    """Where the recipes that come with gfcr lie: inside the package, or `recipes/` of a source checkout."""
+    inside = resources.files("gfcr") / "recipes"
+    checkout = Path(__file__).parents[2] / "recipes"
+    return checkout if not inside.is_dir() and checkout.is_dir() else inside
+
+
 def shipped_names() -> list[str]:
-    """Recipes that come with the package."""
-    return sorted(f.name.removesuffix(".toml") for f in (resources.files("gfcr") / "recipes").iterdir() if f.name.endswith(".toml"))
+    """Recipes that come with gfcr."""
+    directory = shipped_directory()
+    return sorted(f.name.removesuffix(".toml") for f in directory.iterdir() if f.name.endswith(".toml")) if directory.is_dir() else []
 
 
 def _set(data: dict[str, Any], override: str) -> None:

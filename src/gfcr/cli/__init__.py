@@ -1,0 +1,1 @@
+"""The command line: the outermost room; nothing imports from it."""

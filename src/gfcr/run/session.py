@@ -196,7 +196,7 @@ class Session:
 
     def _commit(self, row: dict[str, Any], round_: Round | None, batch: Batch | None, progress: float) -> None:
         seconds = self._clock.seconds()
-        row |= {"round": self.round, "version": self.version, **ledger_metrics(self.ledger, seconds)}
+        row |= {"round": self.round, "version": self.version, "ended": self.ended or None, **ledger_metrics(self.ledger, seconds)}
         checkpoint = bool(self.ended) or self.step % self.recipe.run.checkpoint_every == 0
         state = {
             "slots": self.parts.slots.state_dict(), "budget": self.budget.state_dict(), "ledger": self.ledger.state_dict(),
