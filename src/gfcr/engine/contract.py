@@ -42,9 +42,12 @@ class Request:
     priority: int = 0
     """Lower first."""
     fork_of: str | None = None
-    """A live or finished-this-wave request whose computed prefix is shared up to `fork_at`; None = an own stream."""
+    """A live or retained request whose computed prefix is shared up to `fork_at`; None = an own stream."""
     fork_at: int = 0
-    """Flat token offset where the fork leaves its parent; `path` must equal the parent's first `fork_at` tokens."""
+    """Flat token offset where the fork leaves its parent; `path` starts with the parent's first `fork_at` tokens."""
+    retain: bool = False
+    """Keep what was computed for it after it ends, because forks may follow; dropped at `load`, by `cancel(id)` of the
+    ended request, or when the engine's room for it is full (a fork then computes its prefix itself)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,7 +147,8 @@ class Engine(Protocol):
         """Queue a request. Raises ValueError for an empty context, a context longer than the model, a non-positive limit."""
 
     def step(self, tokens: int | None = None) -> list[Chunk]:
-        """Advance every live stream by up to `tokens` tokens (None: until at least one finishes). Empty when idle."""
+        """Advance every running stream by up to `tokens` tokens and return the new tokens of all of them. None: until at
+        least one finishes, and only finished ones are returned (the others' tokens come with a later chunk). Empty when idle."""
 
     def prefilled(self) -> list[Prefilled]:
         """Admission costs since the last call."""

@@ -1,0 +1,78 @@
+"""The module behind the engine: the one place where tokens go through it, and where they are counted.
+
+Invariants: `through` and `heads` are counted from the tensors handed to the module, not from what requests ask for;
+padding positions repeat the last real position of their row, so an outside observer can tell them apart.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gfcr.engine.embedded.passes import NAME, FullPass
+
+
+class Model:
+    """A Hugging Face causal LM behind block attention; the module is the engine's own from here on."""
+
+    def __init__(self, module: Any) -> None:
+        self.module = module.eval()
+        self.base = module.base_model
+        self.head_layer = module.get_output_embeddings()
+        self.parameter = next(module.parameters())
+        self.device, self.dtype = self.parameter.device, self.parameter.dtype
+        self.vocabulary = int(self.head_layer.weight.shape[0])
+        self.softcap = getattr(module.config, "final_logit_softcapping", None)
+        self.through = 0
+        """Tokens that went through the layers."""
+        self.heads = 0
+        """Positions whose logits were computed."""
+        # Any 4-D mask makes transformers build none of its own; block attention does not read it.
+        self._no_mask = torch.zeros(1, 1, 1, 1, device=self.device)
+        module.set_attn_implementation(NAME)
+
+    def hidden(self, ids: np.ndarray, positions: np.ndarray, work: Any) -> Tensor:
+        """Last hidden states [n, length, hidden size] of int64 [n, length] tokens and positions (padding right)."""
+        # Real tokens are those whose position grows along the row.
+        self.through += len(ids) + (int((np.diff(positions, axis=1) > 0).sum()) if ids.shape[1] > 1 else 0)
+        return self.base(
+            input_ids=torch.from_numpy(ids).to(self.device), position_ids=torch.from_numpy(positions).to(self.device),
+            attention_mask=self._no_mask, use_cache=False, gfcr_pass=work,
+        )[0]
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """Logits float32 [n, vocabulary] of [n, hidden size]."""
+        self.heads += len(hidden)
+        logits = self.head_layer(hidden).float()
+        return logits if self.softcap is None else torch.tanh(logits / self.softcap) * self.softcap
+
+    def logits(self, ids: np.ndarray) -> Tensor:
+        """Logits float32 [n, length, vocabulary] of whole, equally long sequences: probes."""
+        positions = np.broadcast_to(np.arange(ids.shape[1]), ids.shape).copy()
+        hidden = self.hidden(ids, positions, FullPass())
+        return self.head(hidden.flatten(0, 1)).view(*ids.shape, -1)
+
+
+def pad(rows: list[np.ndarray], starts: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Right-padded int64 ids and positions [n, longest]; row i's first token has position `starts[i]`."""
+    lengths = np.array([len(row) for row in rows])
+    ids = np.zeros((len(rows), lengths.max()), np.int64)
+    for i, row in enumerate(rows):
+        ids[i, : len(row)] = row
+    column = np.minimum(np.arange(ids.shape[1]), lengths[:, None] - 1)
+    return ids, np.array(starts)[:, None] + column
+
+
+def batches(lengths: list[int], budget: int) -> list[list[int]]:
+    """Indices grouped so that each group, padded to its longest, has at most `budget` positions; lengths descend."""
+    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    groups: list[list[int]] = []
+    for i in order:
+        if groups and (len(groups[-1]) + 1) * lengths[groups[-1][0]] <= budget:
+            groups[-1].append(i)
+        else:
+            groups.append([i])
+    return groups

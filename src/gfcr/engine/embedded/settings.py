@@ -1,0 +1,42 @@
+"""Settings of the embedded engine. Invariant: nothing here changes a draw; all of it only changes speed and memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gfcr.errors import ConfigError
+
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedSettings:
+    """How the embedded engine uses the machine. Raises ConfigError for a value out of range."""
+
+    slots: int = 128
+    """Streams decoded at once."""
+    device: str = "cpu"
+    dtype: str = "float32"
+    """Of weights and keys and values; log-probabilities are float32 always."""
+    max_length: int | None = None
+    """Longest context plus answer in tokens; None = what the model's configuration says."""
+    block: int | None = None
+    """Tokens per block of the key/value pool; None = by the first wave's contexts (see `pool.block_size`)."""
+    kv_tokens: int | None = None
+    """Most positions the pool may grow to; requests wait while their worst case would not fit. None = no limit."""
+    batch_tokens: int = 16384
+    """Positions in one prefill or scoring forward pass, padding included (one sequence may be longer)."""
+    min_shared: int = 8
+    """Shortest common token prefix that a wave computes apart to share; equal contexts are shared at any length."""
+    retain_tokens: int = 65536
+    """Positions kept of finished `retain` requests, the oldest dropped first; a later fork computes what was dropped."""
+
+    def __post_init__(self) -> None:
+        for name in ("slots", "max_length", "block", "kv_tokens", "batch_tokens", "min_shared"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"embedded engine: {name} = {value!r}", f"set {name} to 1 or more")
+        if self.dtype not in DTYPES:
+            raise ConfigError(f"embedded engine: dtype = {self.dtype!r}", f"choose one of {', '.join(DTYPES)}")
+        if self.retain_tokens < 0:
+            raise ConfigError(f"embedded engine: retain_tokens = {self.retain_tokens}", "set it to 0 or more")

@@ -1,0 +1,94 @@
+"""Small random models and requests for the engine tests. Weights have std .2, so that laws are far from uniform."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from functools import cache
+
+import numpy as np
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+
+from gfcr.engine.contract import Chunk, Request, ScoreItem, StopSpec
+from gfcr.engine.embedded import EmbeddedEngine, EmbeddedSettings
+from gfcr.types import Node, Path, Sampling, Segment, SegmentKind, path_ids
+
+torch.set_num_threads(1)
+VOCABULARY = 37
+SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": VOCABULARY,
+         "max_position_embeddings": 256, "bos_token_id": None, "eos_token_id": None, "pad_token_id": 0}
+KINDS = {"qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SIZES, head_dim=16, num_key_value_heads=4, tie_word_embeddings=True)),
+         "llama": lambda: LlamaForCausalLM(LlamaConfig(**SIZES, num_key_value_heads=2))}
+
+
+def make_model(kind: str = "qwen3", seed: int = 0):
+    torch.manual_seed(seed)
+    model = KINDS[kind]()
+    for parameter in model.parameters():
+        if parameter.ndim > 1:
+            torch.nn.init.normal_(parameter, std=0.2)
+        else:
+            torch.nn.init.normal_(parameter, mean=1.0, std=0.2)
+    return model
+
+
+def make_engine(kind: str = "qwen3", seed: int = 0, decode=None, **settings) -> EmbeddedEngine:
+    return EmbeddedEngine(make_model(kind, seed), EmbeddedSettings(**{"slots": 16, **settings}), decode=decode)
+
+
+@cache
+def shared_engine(kind: str = "qwen3") -> EmbeddedEngine:
+    """One engine per kind for tests that leave it idle."""
+    return make_engine(kind)
+
+
+def node(ids, kind: SegmentKind = SegmentKind.PROMPT, name: str = "n") -> Node:
+    return Node(name, None, Segment(kind, np.asarray(ids, np.int32)))
+
+
+def request(name: str, ids, n: int, sampling: Sampling | None = None, key: int = 1, eos=(), strings=(), **more) -> Request:
+    path: Path = ids if isinstance(ids, tuple) and ids and isinstance(ids[0], Node) else (node(ids),)
+    return Request(name, path, sampling or Sampling(), n, key, StopSpec(tuple(eos), tuple(strings)), **more)
+
+
+def drain(engine, tokens: int | None = None) -> dict[str, Chunk]:
+    """Run until idle; each request's chunks joined."""
+    parts: dict[str, list[Chunk]] = {}
+    while engine.live():
+        for chunk in engine.step(tokens):
+            parts.setdefault(chunk.request, []).append(chunk)
+    return {name: join(chunks) for name, chunks in parts.items()}
+
+
+def join(chunks: list[Chunk]) -> Chunk:
+    tracks = {k: np.concatenate([c.tracks[k] for c in chunks]) for k in chunks[-1].tracks}
+    return Chunk(chunks[-1].request, np.concatenate([c.ids for c in chunks]), np.concatenate([c.logprobs for c in chunks]),
+                 chunks[-1].version, tracks, chunks[-1].stop)
+
+
+def run(engine, requests, tokens: int | None = None) -> dict[str, Chunk]:
+    for one in requests:
+        engine.submit(one)
+    return drain(engine, tokens)
+
+
+def score_items(requests, chunks) -> list[ScoreItem]:
+    items = []
+    for one in requests:
+        context, answer = path_ids(one.path), chunks[one.id].ids
+        span = (len(context), len(context) + len(answer), one.sampling)
+        items.append(ScoreItem(one.id, np.concatenate([context, answer]), (span,)))
+    return items
+
+
+def difference(engine, requests, chunks) -> float:
+    """Largest |behaviour log-probability - score| over all sampled tokens (invariant 1); infinite when one is not finite."""
+    worst = 0.0
+    for one, scored in zip(requests, engine.score(score_items(requests, chunks))):
+        got = chunks[one.id]
+        gap = np.abs(scored.logprobs[len(scored.logprobs) - len(got.ids) :] - got.logprobs)
+        worst = max(worst, float(gap.max()) if np.isfinite(gap).all() else float("inf"))
+    return worst
