@@ -18,7 +18,8 @@ from gfcr.types import Node, Path, Sampling, Segment, SegmentKind, path_ids
 
 torch.set_num_threads(1)
 VOCABULARY = 37
-SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": VOCABULARY,
+SIZES = {"hidden_size": 64,
+         "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": VOCABULARY,
          "max_position_embeddings": 256, "bos_token_id": None, "eos_token_id": None, "pad_token_id": 0}
 KINDS = {"qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SIZES, head_dim=16, num_key_value_heads=4, tie_word_embeddings=True)),
          "llama": lambda: LlamaForCausalLM(LlamaConfig(**SIZES, num_key_value_heads=2))}

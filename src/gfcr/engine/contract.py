@@ -148,7 +148,8 @@ class Engine(Protocol):
 
     def step(self, tokens: int | None = None) -> list[Chunk]:
         """Advance every running stream by up to `tokens` tokens and return the new tokens of all of them. None: until at
-        least one finishes, and only finished ones are returned (the others' tokens come with a later chunk). Empty when idle."""
+        least one finishes, and only finished ones are returned (the others' tokens come with a later chunk). Empty when
+        idle."""
 
     def prefilled(self) -> list[Prefilled]:
         """Admission costs since the last call."""

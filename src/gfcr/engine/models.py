@@ -41,4 +41,5 @@ def _directory(path: str | Path, needed: str, what: str) -> None:
     if not place.is_dir():
         raise ConfigError(f"no {what} directory at {str(path)!r}", "give a directory written by save_pretrained")
     if not (place / needed).is_file():
-        raise ConfigError(f"the directory {str(path)!r} holds no {needed}, so no {what}", "give a directory written by save_pretrained")
+        raise ConfigError(f"the directory {str(path)!r} holds no {needed}, so no {what}",
+                          "give a directory written by save_pretrained")

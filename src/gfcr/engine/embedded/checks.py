@@ -88,8 +88,8 @@ def self_check(model: Model, core: Core) -> float:
     allowed = TOLERANCE.get(model.dtype, 0.1) * max(1.0, float(reference.abs().max()) / 10)
     if not difference <= allowed:
         raise ConfigError(
-            f"start-up check: decoding over the block pool differs from the model's full forward pass by {difference:.3g} in the "
-            f"logits, allowed is {allowed:.3g} in {model.dtype}",
-            "the architecture needs something block attention does not do; use the HTTP engine, and report the model's config.json",
+            f"start-up check: decoding over the block pool differs from the model's full forward pass by {difference:.3g} "
+            f"in the logits, allowed is {allowed:.3g} in {model.dtype}",
+            "the architecture needs something block attention does not do; use the HTTP engine, and report its config.json",
         )
     return difference

@@ -32,9 +32,8 @@ class Core:
     def prefill(
         self, slots: Sequence[int], contexts: Sequence[np.ndarray], sources: Sequence[tuple[int, int] | None], limit: int,
     ) -> tuple[Tensor, list[int]]:
-        """Put contexts into slots. `sources[i]`: (slot, tokens) of a stored prefix to copy; `limit`: positions the pool may have.
-
-        Returns the hidden states [n, hidden size] of the last positions, and how many tokens each context computed.
+        """Put contexts into slots. `sources[i]`: (slot, tokens) of a stored prefix to copy; `limit`: positions the pool
+        may have. Returns the hidden states [n, hidden size] of the last positions, and how many tokens each context computed.
         """
         if self.pool is None:
             self.pool = BlockPool(self.block or block_size(min(map(len, contexts))), self.model.device)

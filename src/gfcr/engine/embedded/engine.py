@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gfcr.engine import features_of
 from gfcr.engine.contract import Capabilities, Chunk, Prefilled, Request, Score, ScoreItem, Usage, WeightsRef
 from gfcr.engine.embedded.checks import refuse_architecture, self_check
 from gfcr.engine.embedded.core import Core
@@ -30,9 +31,6 @@ from gfcr.engine.embedded.weights import fingerprint, load_weights
 from gfcr.errors import ConfigError
 from gfcr.run.seeds import uniforms
 from gfcr.types import SegmentKind, StopReason, path_ids
-
-FEATURES = frozenset({"cancel", "resume", "fork", "score", "processed_logprobs", "kept_mass", "entropy", "stop_strings",
-                      "penalties", "deterministic", "versions", "fingerprint"})
 
 
 class EmbeddedEngine:
@@ -79,7 +77,7 @@ class EmbeddedEngine:
     def capabilities(self) -> Capabilities:
         details = {"device": str(self._model.device), "dtype": self.settings.dtype, "slots": self.settings.slots,
                    "torch": torch.__version__, "threads": torch.get_num_threads(), "self_check": self.self_check}
-        return Capabilities("embedded", FEATURES, self.max_length, self._model.vocabulary, details)
+        return Capabilities("embedded", features_of("embedded"), self.max_length, self._model.vocabulary, details)
 
     def submit(self, request: Request) -> None:
         self._open()
@@ -91,7 +89,7 @@ class EmbeddedEngine:
             raise ValueError(f"{name}: the path has no tokens; give at least one, such as a begin token")
         room = self.max_length - len(context)
         if room < 1:
-            raise ValueError(f"{name}: context of {len(context)} tokens leaves no room; the model takes {self.max_length} in all")
+            raise ValueError(f"{name}: context of {len(context)} tokens leaves no room; the model takes {self.max_length}")
         if request.max_new_tokens < 1:
             raise ValueError(f"{name}: max_new_tokens = {request.max_new_tokens}; ask for at least 1")
         if context.min() < 0 or context.max() >= self._model.vocabulary:
@@ -145,7 +143,8 @@ class EmbeddedEngine:
                     break
         if tokens is not None:
             new = self._state.new > self._state.sent
-            chunks += [self._state.chunk(self._by_slot[slot], self._version, None) for slot in self._order.tolist() if new[slot]]
+            growing = [self._by_slot[slot] for slot in self._order.tolist() if new[slot]]
+            chunks += [self._state.chunk(stream, self._version, None) for stream in growing]
         return chunks
 
     def _advance(self) -> list[Chunk]:

@@ -95,7 +95,9 @@ class Laws:
         )
 
 
-def log_law(logits: Tensor, rows: LawRows, path: Tensor | None = None, sampled: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+def log_law(
+    logits: Tensor, rows: LawRows, path: Tensor | None = None, sampled: Tensor | None = None,
+) -> tuple[Tensor, Tensor | None]:
     """Log-probabilities float32 [n, vocabulary] and, when a row truncates, the mass [n] that the untruncated law gives
     the kept set. `path`, `sampled` [n, vocabulary]: counts of the tokens before, needed by penalties."""
     logits = logits.float()

@@ -31,7 +31,9 @@ MASKED = torch.finfo(torch.float32).min
 class FullPass:
     """Whole sequences from position 0, right-padded, nothing stored: scoring."""
 
-    def attend(self, module: Any, query: Tensor, key: Tensor, value: Tensor, scaling: float | None, window: int | None) -> Tensor:
+    def attend(
+        self, module: Any, query: Tensor, key: Tensor, value: Tensor, scaling: float | None, window: int | None,
+    ) -> Tensor:
         mask = None
         if window is not None and query.shape[2] > window:
             at = torch.arange(query.shape[2], device=query.device)
@@ -45,7 +47,9 @@ class PrefillPass(FullPass):
     def __init__(self, pool: BlockPool, places: Places) -> None:
         self.pool, self.places = pool, places
 
-    def attend(self, module: Any, query: Tensor, key: Tensor, value: Tensor, scaling: float | None, window: int | None) -> Tensor:
+    def attend(
+        self, module: Any, query: Tensor, key: Tensor, value: Tensor, scaling: float | None, window: int | None,
+    ) -> Tensor:
         self.places.store(self.pool, module.layer_idx, key, value)
         return super().attend(module, query, key, value, scaling, window)
 
@@ -63,7 +67,9 @@ class ExtendPass:
         self.ahead = keys[None, None] - at[..., None]
         """[n, width, keys]: how far each key lies after each query."""
 
-    def attend(self, module: Any, query: Tensor, key: Tensor, value: Tensor, scaling: float | None, window: int | None) -> Tensor:
+    def attend(
+        self, module: Any, query: Tensor, key: Tensor, value: Tensor, scaling: float | None, window: int | None,
+    ) -> Tensor:
         self.places.store(self.pool, module.layer_idx, key, value)
         keys = self.pool.keys[module.layer_idx][self.table].permute(0, 2, 1, 4, 3).flatten(2, 3)
         values = self.pool.values[module.layer_idx][self.table].permute(0, 2, 1, 3, 4).flatten(2, 3)
@@ -89,7 +95,9 @@ class DecodePass:
             self.masks[window] = _additive(hidden, torch.float32)[:, None, None]
         return self.masks[window]
 
-    def attend(self, module: Any, query: Tensor, key: Tensor, value: Tensor, scaling: float | None, window: int | None) -> Tensor:
+    def attend(
+        self, module: Any, query: Tensor, key: Tensor, value: Tensor, scaling: float | None, window: int | None,
+    ) -> Tensor:
         pool, layer, rows = self.pool, module.layer_idx, self.rows
         pool.write(layer, key[:, :, 0], value[:, :, 0], self.blocks, self.offsets)
         keys, values = pool.keys[layer][: pool.active], pool.values[layer][: pool.active]

@@ -88,7 +88,7 @@ class BlockPool:
         self.used += n
 
     def copy(self, sources: np.ndarray, targets: np.ndarray, lengths: np.ndarray) -> None:
-        """Copy the first `lengths[i]` positions of slot `sources[i]` into the blocks of slot `targets[i]`, rounded up to blocks."""
+        """Copy the first `lengths[i]` positions, rounded up to blocks, of slot `sources[i]` to slot `targets[i]`."""
         counts = -(-lengths // self.block)
         pair = np.repeat(np.arange(len(counts)), counts)
         ordinals = np.arange(len(pair)) - np.repeat(np.cumsum(counts) - counts, counts)

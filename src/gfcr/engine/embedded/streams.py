@@ -15,9 +15,9 @@ from gfcr.engine.contract import Chunk, Request
 from gfcr.engine.embedded.stops import Watch
 from gfcr.types import StopReason
 
-_STATE: tuple[tuple[str, Any], ...] = (("written", np.int64), ("last", np.int64), ("new", np.int64), ("sent", np.int64), ("start", np.int64),
-          ("end", np.int64), ("key", np.uint64), ("law", np.int64), ("eos", np.int64), ("watched", np.bool_))
-_LOGS: tuple[tuple[str, Any], ...] = (("ids", np.int32), ("logprobs", np.float32), ("entropy", np.float32), ("mass", np.float32))
+_STATE: dict[str, Any] = {"written": np.int64, "last": np.int64, "new": np.int64, "sent": np.int64, "start": np.int64,
+                          "end": np.int64, "key": np.uint64, "law": np.int64, "eos": np.int64, "watched": np.bool_}
+_LOGS: dict[str, Any] = {"ids": np.int32, "logprobs": np.float32, "entropy": np.float32, "mass": np.float32}
 
 
 @dataclass(slots=True, eq=False)
@@ -57,9 +57,9 @@ class Streams:
     mass: np.ndarray
 
     def __init__(self, slots: int) -> None:
-        for name, dtype in _STATE:
+        for name, dtype in _STATE.items():
             setattr(self, name, np.zeros(slots, dtype))
-        for name, dtype in _LOGS:
+        for name, dtype in _LOGS.items():
             setattr(self, name, np.zeros((slots, 64), dtype))
         self._free = list(range(slots))[::-1]
 
@@ -79,7 +79,9 @@ class Streams:
     def release(self, slot: int) -> None:
         self._free.append(slot)
 
-    def record(self, slots: np.ndarray, ids: np.ndarray, logprobs: np.ndarray, entropy: np.ndarray, mass: np.ndarray | None) -> None:
+    def record(
+        self, slots: np.ndarray, ids: np.ndarray, logprobs: np.ndarray, entropy: np.ndarray, mass: np.ndarray | None,
+    ) -> None:
         """Append one token to each of `slots`."""
         at = self.new[slots]
         if at.max() >= self.ids.shape[1]:
@@ -109,10 +111,10 @@ class Streams:
         return Chunk(stream.request.id, self.ids[part].copy(), self.logprobs[part].copy(), version, tracks, stop)
 
     def _grow(self, slots: int, columns: int) -> None:
-        for name, _ in _STATE:
+        for name in _STATE:
             old = getattr(self, name)
             setattr(self, name, np.concatenate([old, np.zeros(slots - len(old), old.dtype)]))
-        for name, _ in _LOGS:
+        for name in _LOGS:
             old = getattr(self, name)
             new = np.zeros((slots, columns), old.dtype)
             new[: old.shape[0], : old.shape[1]] = old

@@ -46,11 +46,13 @@ def read_weights(ref: WeightsRef) -> dict[str, Tensor]:
     try:
         return {name: tensor for file in files for name, tensor in load_file(file).items()}
     except (SafetensorError, OSError) as error:
-        raise DataError(f"weights version {ref.version}: {ref.uri!r} cannot be read: {error}", "publish the weights again") from error
+        raise DataError(f"weights version {ref.version}: {ref.uri!r} cannot be read: {error}",
+                        "publish the weights again") from error
 
 
 def load_weights(module: Any, ref: WeightsRef, tensors: Mapping[str, Any] | None) -> None:
-    """Copy weights into `module`. Raises ConfigError for another kind than `full`, DataError for names or shapes that do not fit."""
+    """Copy weights into `module`. Raises ConfigError for another kind than `full`, DataError for names or shapes that do
+    not fit."""
     if ref.kind != "full":
         raise ConfigError(f"weights version {ref.version}: kind {ref.kind!r}; the embedded engine loads full weights",
                           "publish full weights (merge the adapter first)")
