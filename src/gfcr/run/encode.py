@@ -1,0 +1,269 @@
+"""Rows and payload of one step from the types that flow (the inverse is run/decode.py).
+
+Invariants: lossless, down to None against 0, NaN, -0.0 and empty arrays; within a step a shared node, and a rollout met
+twice, is stored once; across steps a rollout met again (replay, injection) is stored again only when its content differs.
+Columns that a query may want (`reward`, `correct`, `advantage`) repeat what `body` says exactly; decoding reads `body`.
+
+Numbers of a rollout: struct NUMBERS = seed, then `Cost` and `Times` in field order. Arrays of a node lie at `offset` in
+the order of its form's `layout`: int32 ids, then float32 log-probabilities and tracks, each of `count` entries.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+
+from gfcr.run.exact_json import dumps, dumps_exact
+from gfcr.run.failures import RunDirectoryError
+from gfcr.run.payload import Payload
+from gfcr.types import COST_FIELDS, Batch, Decision, Group, Member, Node, Rollout, Sampling, Segment, Signals, Task
+from gfcr.types.batch import TOKEN_FIELDS
+
+NUMBERS = struct.Struct("<Q9q7d")
+_costs = attrgetter(*COST_FIELDS)
+BATCH_ARRAYS = ("offsets", "groups", *TOKEN_FIELDS)
+Row = tuple[Any, ...]
+Stored = Callable[[str], Sequence[tuple[int, int, bytes]]]
+"""Rollout id -> (step, key, digest) of every stored content of it, oldest first."""
+_NO_SIGNALS = Signals()
+
+
+class StepEncoder:
+    """Collects one step. Objects passed in must live until the step is written (their identity saves encoding them twice)."""
+
+    def __init__(self, step: int, stored: Stored) -> None:
+        self.step, self._stored = step, stored
+        self.payload = Payload()
+        self.rows: dict[str, list[Row]] = {name: [] for name in (
+            "forms", "nodes", "rollouts", "groups", "members", "batches", "decisions")}
+        self.tasks: dict[bytes, Row] = {}
+        """Digest -> (id, reference_rev, body)."""
+        self._prepared: dict[int, bytes] = {}
+        self._pending: dict[bytes, tuple[Node, int, bytes]] = {}
+        """Nodes with a checksum that no stored rollout has needed so far: (node, form, arrays)."""
+        self._nodes: dict[bytes, int] = {}
+        self._forms: dict[tuple[Any, ...], int] = {}
+        self._form_text: list[str] = []
+        self._rollouts: dict[int, tuple[int, int]] = {}
+        self._contents: dict[tuple[str, bytes], tuple[int, int]] = {}
+        self._tasks: dict[int, bytes] = {}
+
+    # ---- segments, nodes, rollouts -----------------------------------------------------------------------------
+
+    def form(self, segment: Segment) -> int:
+        """Everything of a segment but its arrays, stored once a step."""
+        law = segment.sampling
+        known = (segment.kind, segment.turn, segment.author, segment.version, law, segment.role, segment.source,
+                 segment.template, segment.logprobs is None, tuple(segment.tracks) if segment.tracks else ())
+        key = self._forms.get(known)
+        if key is None:
+            key = self._forms[known] = len(self._form_text)
+            layout = ["int32 ids"] + ["float32 logprobs"] * (segment.logprobs is not None)
+            layout += [f"float32 tracks.{name}" for name in segment.tracks]
+            row = (str(segment.kind), int(segment.turn), segment.author, _int(segment.version), law and law_body(law),
+                   str(segment.role), segment.source and str(segment.source), segment.template, dumps(layout))
+            self._form_text.append(ascii(row))
+            self.rows["forms"].append((self.step, key, *row))
+        return key
+
+    def node(self, node: Node) -> bytes:
+        """Checksum of a node, which `_place` turns into its key; nothing is stored yet."""
+        found = self._prepared.get(id(node))
+        if found is None:
+            segment = node.segment
+            raw = segment.ids.tobytes()
+            if segment.logprobs is not None:
+                raw += segment.logprobs.tobytes()
+            if segment.tracks:
+                raw += b"".join([track.tobytes() for track in segment.tracks.values()])
+            form = self.form(segment)
+            found = self._prepared[id(node)] = node_checksum(node.id, node.parent, self._form_text[form], raw)
+            self._pending[found] = (node, form, raw)
+        return found
+
+    def _place(self, checksums: list[bytes]) -> str:
+        """Store the nodes that are not yet; returns their keys, as the text of a path."""
+        keys = []
+        for checksum in checksums:
+            key = self._nodes.get(checksum)
+            if key is None:
+                node, form, raw = self._pending.pop(checksum)
+                key = self._nodes[checksum] = len(self.rows["nodes"])
+                self.rows["nodes"].append(
+                    (self.step, key, node.id, node.parent, form, self.payload.add(raw), len(node.segment.ids), checksum))
+            keys.append(key)
+        return " ".join(map(str, keys))
+
+    def rollout(self, rollout: Rollout, fresh: bool = False) -> tuple[int, int]:
+        """(step, key) of the rollout; `fresh` spares the search for an equal one of an earlier step."""
+        at = self._rollouts.get(id(rollout))
+        if at is not None:
+            return at
+        path, train, row, numbers, body = self._content(rollout)
+        digest = rollout_digest(path, train, row, numbers, body)
+        at = self._contents.get((rollout.id, digest))
+        if at is None and not fresh:
+            at = self._earlier(rollout.id, digest)
+        if at is None:
+            at = (self.step, len(self.rows["rollouts"]))
+            paths = self._place(path), None if train is None else self._place(train)
+            self.rows["rollouts"].append((*at, *row, *paths, numbers, body, digest))
+        self._contents[rollout.id, digest] = self._rollouts[id(rollout)] = at
+        return at
+
+    def _content(self, rollout: Rollout) -> tuple[list[bytes], list[bytes] | None, Row, bytes, str | None]:
+        """(checksums of path and train path, row, numbers, body)."""
+        path = [self.node(node) for node in rollout.path]
+        train = None if rollout.train_path is None else [self.node(node) for node in rollout.train_path]
+        try:
+            times = rollout.times
+            numbers = NUMBERS.pack(rollout.seed, *_costs(rollout.cost), times.queued, times.generated, times.judged)
+        except struct.error as error:
+            raise RunDirectoryError(f"rollout {rollout.id}: {error} (seed {rollout.seed!r}, cost {rollout.cost})",
+                                    "a seed has 64 bits unsigned, counts are integers, seconds and money are floats") from None
+        body = dumps([list(rollout.state_keys), dict(rollout.meta)]) if rollout.state_keys or rollout.meta else None
+        return path, train, (rollout.id, rollout.task_id, str(rollout.stop)), numbers, body
+
+    def known(self, rollout: Rollout) -> tuple[int, int] | None:
+        """Where this very object went in this step; None when it did not."""
+        return self._rollouts.get(id(rollout))
+
+    def find(self, rollout: Rollout, scratch: StepEncoder) -> tuple[int, int] | None:
+        """Where an equal rollout is stored, this step included; None when nowhere. `scratch` does the encoding, so that
+        nothing is added here."""
+        key = rollout.id, rollout_digest(*scratch._content(rollout))
+        return self._contents.get(key) or self._earlier(*key)
+
+    def _earlier(self, rollout_id: str, digest: bytes) -> tuple[int, int] | None:
+        return next(((step, key) for step, key, other in self._stored(rollout_id) if other == digest), None)
+
+    # ---- groups ------------------------------------------------------------------------------------------------
+
+    def task(self, task: Task) -> bytes:
+        """Digest of the stored task; the same task twice is stored once."""
+        digest = self._tasks.get(id(task))
+        if digest is None:
+            body = task_body(task)
+            digest = blake2b(body.encode(), digest_size=16).digest()
+            self._tasks[id(task)] = digest
+            self.tasks[digest] = (task.id, task.reference_rev, body)
+        return digest
+
+    def group(self, group: Group) -> int:
+        key = len(self.rows["groups"])
+        comparisons = [[[list(tie) for tie in c.ranking], list(c.order_shown), c.judge, c.version, c.evidence]
+                       for c in group.comparisons]
+        preferences = [[p.chosen, p.rejected, p.weight] for p in group.preferences]
+        body = dumps([group.reason, comparisons, preferences]) if group.reason or comparisons or preferences else None
+        self.rows["groups"].append(
+            (self.step, key, group.id, self.task(group.task), group.task.id, int(group.round), int(group.version),
+             int(group.planned), int(group.stage), str(group.state), body))
+        for number, (name, member) in enumerate(group.members.items()):
+            self._member(key, number, name, member)
+        return key
+
+    def _member(self, group: int, number: int, name: str, member: Member) -> None:
+        rollout, signals, credit = member.rollout, member.signals, member.credit
+        at = self.rollout(rollout, fresh=str(member.role) == "fresh")
+        body: list[Any] = [None if signals is _NO_SIGNALS else signals_data(signals), None]
+        advantage: Any = None
+        if credit is not None:
+            if isinstance(credit.advantage, np.ndarray):
+                body[1] = [self.payload.array(credit.advantage, f"credit.advantage of rollout {rollout.id}"),
+                           credit.weight, credit.ce_weight]
+            else:
+                advantage = float(credit.advantage)
+                body[1] = [advantage, credit.weight, credit.ce_weight]
+        if name != rollout.id:
+            body.append(name)
+        correct = signals.correct
+        self.rows["members"].append(
+            (self.step, group, number, *at, str(member.role), int(member.in_baseline), int(member.in_loss), member.cohort,
+             None if member.drop is None else str(member.drop), member.source, _real(signals.reward),
+             None if correct is None else int(correct), _real(advantage), dumps(body)))
+
+    # ---- batch, decisions --------------------------------------------------------------------------------------
+
+    def batch(self, batch: Batch) -> None:
+        arrays = {name: self.payload.array(getattr(batch, name), f"batch.{name}") for name in BATCH_ARRAYS
+                  if getattr(batch, name) is not None}
+        rewards = {name: self.payload.array(values, f"batch.rewards[{name!r}]") for name, values in batch.rewards.items()}
+        pairs = [[p.chosen, p.rejected, p.weight] for p in batch.preferences]
+        media = [[int(row), list(found)] for row, found in batch.media.items()]
+        self.rows["batches"].append((self.step, dumps({
+            "arrays": arrays, "rewards": rewards, "group_ids": list(batch.group_ids), "rollout_ids": list(batch.rollout_ids),
+            "normalise": batch.normalise, "constant": batch.constant, "preferences": pairs, "media": media,
+            "round": batch.round, "version": batch.version})))
+
+    def decisions(self, decisions: Sequence[Decision]) -> None:
+        rows = self.rows["decisions"]
+        for decision in decisions:
+            body = (dumps_exact([decision.reason, dict(decision.data)], f"data of decision {decision.slot}:{decision.action}")
+                    if decision.data else dumps([decision.reason]))
+            rows.append((self.step, len(rows), decision.slot, decision.subject, decision.action, decision.task, body))
+
+
+def law_body(law: Sampling) -> str:
+    """A sampling law as JSON text."""
+    return dumps([law.id, law.temperature, law.top_p, law.top_k, law.min_p, law.repetition_penalty, law.presence_penalty,
+                  law.frequency_penalty, list(law.banned)])
+
+
+def signals_data(signals: Signals) -> list[Any]:
+    """JSON data of signals, positional."""
+    verdicts = {name: [v.verifier, v.version, str(v.status), v.score, v.correct, v.evidence, v.seconds]
+                for name, v in signals.verdicts.items()}
+    steps = [[s.start, s.end, s.kind, s.value, s.n, s.source] for s in signals.steps] if signals.steps else []
+    return [verdicts, signals.primary, dict(signals.rewards), signals.reward, signals.shaped, steps, signals.uncertainty,
+            signals.novelty]
+
+
+def task_body(task: Task) -> str:
+    """A task as JSON text, all fields; types of the reference, environment and meta are kept (tuples, NaN, bytes)."""
+    prompt: Any = task.prompt
+    if not isinstance(prompt, str):
+        prompt = [[m.role, [[str(p.kind), p.text, p.uri, p.sha256] for p in m.parts], m.name] for m in prompt]
+    origin = task.origin
+    return dumps_exact({
+        "id": task.id, "domain": task.domain, "prompt": prompt, "reference": task.reference,
+        "reference_rev": task.reference_rev, "tools": list(task.tools), "environment": task.environment,
+        "category": task.category, "meta": task.meta,
+        "origin": [origin.kind, origin.source, origin.version, list(origin.parents)]}, f"task {task.id}")
+
+
+def node_checksum(node_id: str, parent: str | None, form: str, raw: bytes) -> bytes:
+    """16 bytes over a node's id, parent, form (its row as ASCII text) and arrays."""
+    digest = blake2b(f"{node_id!a} {parent!a} {form} ".encode(), digest_size=16)
+    digest.update(raw)
+    return digest.digest()
+
+
+def rollout_digest(path: list[bytes], train: list[bytes] | None, row: Row, numbers: bytes, body: str | None) -> bytes:
+    """16 bytes over a rollout's whole content; `path` and `train` are its nodes' checksums."""
+    digest = blake2b(ascii((row, body, len(path), train is None)).encode() + numbers, digest_size=16)
+    digest.update(b"".join(path if train is None else path + train))
+    return digest.digest()
+
+
+def rows_hash(rows: dict[str, list[Row]]) -> str:
+    """Digest of a step's rows, table by table; a row's first entry, the step, is left out."""
+    digest = blake2b(digest_size=32)
+    for table, found in rows.items():
+        digest.update(f"{table} {len(found)}\n".encode())
+        for start in range(0, len(found), 256):  # the text of a large step is never whole in memory
+            digest.update(ascii([row[1:] for row in found[start:start + 256]]).encode())
+    return digest.hexdigest()
+
+
+def _int(value: int | None) -> int | None:
+    return None if value is None else int(value)
+
+
+def _real(value: float | None) -> float | None:
+    """For a REAL column, which knows neither NaN nor -0.0."""
+    return None if value is None or value != value else float(value) + 0.0

@@ -1,0 +1,243 @@
+"""Reading a run directory: groups, single rollouts, batches, metrics, decisions.
+
+Invariants: a reader takes no lock and sees whole steps only, also while another process commits; whatever is read is
+compared with its digest first; memory is bounded by one step's data, whatever the run's length.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from gfcr.run import decode, schema
+from gfcr.run.chain import LINKED
+from gfcr.run.encode import Row, rows_hash
+from gfcr.run.exact_json import loads
+from gfcr.run.failures import RunDirectoryError, Tampered, storage_errors
+from gfcr.run.payload import digest
+from gfcr.run.record import ReplayStep
+from gfcr.run.state import decode_state
+from gfcr.types import Batch, Decision, Group, Rollout, Task
+
+DATABASE = "run.sqlite"
+_RESTORE = "restore the run directory from a copy, or start again in another one"
+
+
+def connect(path: Path, write: bool) -> sqlite3.Connection:
+    """A connection to the directory's database, in autocommit mode."""
+    file = path / DATABASE
+    mode = "rwc" if write else "ro"
+    if not write and not os.access(path, os.W_OK) and not (path / f"{DATABASE}-wal").exists():
+        mode = "ro&immutable=1"  # a finished run on a read-only disk: nobody can be writing
+    with storage_errors("opening the database", path):
+        db = sqlite3.connect(f"file:{quote(str(file.resolve()))}?mode={mode}", uri=True, isolation_level=None,
+                             check_same_thread=False, timeout=30)
+        db.execute("PRAGMA user_version").fetchone()
+    return db
+
+
+class Reader:
+    """The reading half of `RunDirectory`."""
+
+    def __init__(self, path: Path, db: sqlite3.Connection) -> None:
+        self.path, self.db = path, db
+
+    # ---- facts of the run --------------------------------------------------------------------------------------
+
+    def meta(self, name: str) -> str:
+        row = self.db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+        if row is None:
+            raise Tampered(f"{self.path / DATABASE} has no entry {name!r} in table meta", _RESTORE)
+        return str(row[0])
+
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """The frozen recipe."""
+        out: dict[str, Any] = json.loads((self.path / "recipe.json").read_text(encoding="utf-8"))
+        return out
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """The facts deterministic mode needs equal, as recorded at creation."""
+        out: dict[str, Any] = loads(self.meta("environment"))
+        return out
+
+    def last_step(self) -> int | None:
+        """The last committed step; None before the first commit."""
+        found = self.db.execute("SELECT max(step) FROM steps").fetchone()[0]
+        return None if found is None else int(found)
+
+    def steps(self) -> list[int]:
+        """All committed steps."""
+        return [row[0] for row in self.db.execute("SELECT step FROM steps ORDER BY step")]
+
+    @property
+    def head(self) -> str:
+        """Head of the hash chain."""
+        row = self.db.execute("SELECT head FROM steps ORDER BY step DESC LIMIT 1").fetchone()
+        return str(row[0]) if row else self.meta("genesis")
+
+    # ---- what was committed ------------------------------------------------------------------------------------
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """One dict per step, in order, as committed (with `step`, `round`, `version`)."""
+        return [loads(row[0]) for row in self.db.execute("SELECT metrics FROM steps ORDER BY step")]
+
+    def groups(self, step: int) -> list[Group]:
+        """The groups committed with `step`. Raises RunDirectoryError for an unknown step, Tampered for damaged data."""
+        rows, payload = self._verified(step)
+        forms = {row[0]: decode.form(row[1:]) for row in rows["forms"]}
+        nodes = {row[0]: decode.node(step, row, forms[row[3]], self._arrays(payload, row, forms)) for row in rows["nodes"]}
+        sums = {row[0]: row[6] for row in rows["nodes"]}
+        own = {row[0]: decode.rollout(step, row, nodes, sums) for row in rows["rollouts"]}
+        earlier: dict[tuple[int, int], Rollout] = {}
+        tasks: dict[bytes, Task] = {}
+        members = {number: list(found) for number, found in groupby(rows["members"], key=lambda row: row[0])}
+        out = []
+        for row in rows["groups"]:
+            if row[2] not in tasks:
+                tasks[row[2]] = self._task(row[2])
+            group = decode.group(row, tasks[row[2]])
+            for part in members.get(row[0], ()):
+                at = (part[2], part[3])
+                if at[0] != step and at not in earlier:
+                    earlier[at] = self._rollout_at(*at)
+                name, member = decode.member(part, own[at[1]] if at[0] == step else earlier[at], payload)
+                group.members[name] = member
+            out.append(group)
+        return out
+
+    def rollout(self, rollout_id: str, step: int | None = None) -> Rollout:
+        """A rollout by id, without reading the rest of its step.
+
+        A rollout committed again with other content (scored again under newer weights, say) has several versions: `step`
+        None gives the first, a step the newest not after it. Raises RunDirectoryError for an unknown id.
+        """
+        found = self._stored(rollout_id)
+        if step is not None:
+            found = [at for at in found if at[0] <= step][-1:]
+        if not found:
+            until = "" if step is None else f" up to step {step}"
+            raise RunDirectoryError(f"{self.path} has no rollout {rollout_id!r}{until}",
+                                    "check the id, or open the run directory it was committed in")
+        return self._rollout_at(found[0][0], found[0][1])
+
+    def batch(self, step: int) -> Batch | None:
+        """The batch committed with `step`; None for a round without one."""
+        return self.replay_step(step).batch
+
+    def replay_step(self, step: int) -> ReplayStep:
+        """A committed optimiser step. Raises Tampered when its data differ from their digests."""
+        rows, payload = self._verified(step)
+        round_, version, progress = self.db.execute(
+            "SELECT round, version, progress FROM steps WHERE step = ?", (step,)).fetchone()
+        body = rows["batches"][0][0] if rows["batches"] else None
+        return ReplayStep(step, round_, version, progress, None if body is None else decode.batch(body, payload))
+
+    def decisions(self, task: str | None = None, step: int | None = None) -> Iterator[Decision]:
+        """Decisions in order, all or those of one task (id), one step, or both."""
+        wanted = [("task = ?", task), ("step = ?", step)]
+        given = [(text, value) for text, value in wanted if value is not None]
+        where = f" WHERE {' AND '.join(text for text, _ in given)}" if given else ""
+        columns = ", ".join(schema.ROWS["decisions"])
+        query = f"SELECT {columns} FROM decisions{where} ORDER BY step, key"
+        return (decode.decision(row) for row in self.db.execute(query, [value for _, value in given]))
+
+    def tasks(self) -> Iterator[Task]:
+        """Every task met so far, in the order first met; one whose reference was corrected appears once per version."""
+        return (decode.task(row[0]) for row in self.db.execute("SELECT body FROM tasks ORDER BY rowid"))
+
+    def state(self, step: int) -> dict[str, Any]:
+        """The state committed with `step`; only the newest two are kept."""
+        row = self.db.execute("SELECT state_hash FROM steps WHERE step = ?", (step,)).fetchone()
+        body = b"".join(part[0] for part in self.db.execute("SELECT body FROM states WHERE step = ? ORDER BY part", (step,)))
+        if row is None or not body:
+            raise RunDirectoryError(f"{self.path} keeps no state of step {step}", "ask for the last committed step")
+        if (found := digest(body)) != row[0]:
+            raise Tampered(f"run.sqlite, step {step}, table states: hash {found}, the step's row says {row[0]}", _RESTORE)
+        return decode_state(body, self._rollout_at)
+
+    # ---- parts -------------------------------------------------------------------------------------------------
+
+    def payload_file(self, step: int) -> Path:
+        return self.path / "segments" / f"{step}.bin"
+
+    def checkpoint_file(self, step: int) -> Path:
+        return self.path / "checkpoints" / f"{step}.safetensors"
+
+    def rows(self, step: int) -> dict[str, list[Row]]:
+        """A step's rows as stored, by table."""
+        return {table: self.db.execute(query, (step,)).fetchall() for table, query in schema.SELECTS_ORDERED.items()}
+
+    def step_row(self, step: int) -> dict[str, Any]:
+        """The row of table steps. Raises RunDirectoryError for an unknown step."""
+        row = self.db.execute(f"SELECT {', '.join(LINKED)}, head FROM steps WHERE step = ?", (step,)).fetchone()
+        if row is None:
+            raise RunDirectoryError(f"{self.path} has no step {step}; the last committed one is {self.last_step()}",
+                                    "ask for a committed step (`steps()` lists them)")
+        return dict(zip((*LINKED, "head"), row, strict=True))
+
+    def _verified(self, step: int) -> tuple[dict[str, list[Row]], bytes]:
+        """A step's rows and payload, after comparing both with their digests."""
+        known = self.step_row(step)
+        file = self.payload_file(step)
+        try:
+            payload = file.read_bytes()
+        except FileNotFoundError:
+            raise Tampered(f"segments/{step}.bin is missing; it has {known['payload_length']} bytes", _RESTORE) from None
+        if (found := digest(payload)) != known["payload_hash"]:
+            raise Tampered(f"segments/{step}.bin: {len(payload)} bytes with hash {found}, committed were "
+                           f"{known['payload_length']} bytes with hash {known['payload_hash']}", _RESTORE)
+        rows = self.rows(step)
+        if (found := rows_hash({table: [(step, *row) for row in part] for table, part in rows.items()})) != known["rows_hash"]:
+            raise Tampered(f"run.sqlite, step {step}: its rows have hash {found}, committed was {known['rows_hash']}", _RESTORE)
+        return rows, payload
+
+    def _task(self, key: bytes) -> Task:
+        row = self.db.execute("SELECT body FROM tasks WHERE digest = ?", (key,)).fetchone()
+        if row is None or bytes.fromhex(digest(row[0].encode(), 16)) != key:
+            state = "missing" if row is None else "changed"
+            raise Tampered(f"run.sqlite, table tasks: the task with digest {key.hex()} is {state}", _RESTORE)
+        return decode.task(row[0])
+
+    def _stored(self, rollout_id: str) -> list[tuple[int, int, bytes]]:
+        """(step, key, digest) of every version of a rollout, oldest first."""
+        query = "SELECT step, key, digest FROM rollouts WHERE id = ? ORDER BY step, key"
+        return self.db.execute(query, (rollout_id,)).fetchall()
+
+    def _rollout_at(self, step: int, key: int) -> Rollout:
+        row = self.db.execute(f"{schema.SELECTS['rollouts']} AND key = ?", (step, key)).fetchone()
+        if row is None:
+            raise Tampered(f"run.sqlite, table rollouts: step {step} has no row {key}, though others name it", _RESTORE)
+        keys = {int(k) for path in row[4:6] if path for k in path.split()}
+        found = self._keyed("nodes", step, keys)
+        forms = {r[0]: decode.form(r[1:]) for r in self._keyed("forms", step, {r[3] for r in found})}
+        nodes = {}
+        try:
+            with self.payload_file(step).open("rb") as file:
+                for r in found:
+                    file.seek(r[4])
+                    nodes[r[0]] = decode.node(step, r, forms[r[3]], file.read(r[5] * 4 * len(forms[r[3]][1])))
+        except FileNotFoundError:
+            raise Tampered(f"segments/{step}.bin is missing, though rollout {row[1]} lies in it", _RESTORE) from None
+        return decode.rollout(step, row, nodes, {r[0]: r[6] for r in found})
+
+    def _keyed(self, table: str, step: int, keys: set[int]) -> list[Row]:
+        """Rows of a step by key, all of them."""
+        query = f"{schema.SELECTS[table]} AND key IN ({','.join('?' * len(keys))})"
+        out = self.db.execute(query, (step, *sorted(keys))).fetchall()
+        if len(out) != len(keys):
+            missing = sorted(keys - {row[0] for row in out})
+            raise Tampered(f"run.sqlite, table {table}: step {step} has no rows {missing[:5]}, though others name them",
+                           _RESTORE)
+        return out
+
+    @staticmethod
+    def _arrays(payload: bytes, row: Row, forms: dict[int, decode.Form]) -> bytes:
+        return payload[row[4]:row[4] + row[5] * 4 * len(forms[row[3]][1])]
