@@ -52,8 +52,8 @@ def prompt(n: int = 3, key: str = "p") -> Node:
 
 def action(key: str, parent: str | None, n: int = 4, **changes: Any) -> Node:
     rng = np.random.default_rng(len(key) + n)
-    given = dict(ids=rng.integers(0, 99, n), logprobs=-rng.random(n), author="policy", version=2, sampling=LAW,
-                 role=LossRole.RL, source=TokenSource.SAMPLED, tracks={"entropy": rng.random(n)})
+    given = {"ids": rng.integers(0, 99, n), "logprobs": -rng.random(n), "author": "policy", "version": 2, "sampling": LAW,
+                 "role": LossRole.RL, "source": TokenSource.SAMPLED, "tracks": {"entropy": rng.random(n)}}
     return Node(key, parent, Segment(SegmentKind.ACTION, **(given | changes)))
 
 
@@ -159,7 +159,7 @@ def same(a: Any, b: Any, where: str = "") -> None:
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         assert (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes()), where
         return
-    if isinstance(a, float) or isinstance(a, np.floating):
+    if isinstance(a, (float, np.floating)):
         assert repr(float(a)) == repr(float(b)), (where, a, b)
         return
     if is_dataclass(a) and not isinstance(a, type):

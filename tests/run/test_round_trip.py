@@ -23,8 +23,8 @@ def run(tmp_path: Path):
 
 
 def record(step: int = 0, **changes) -> StepRecord:
-    given = dict(step=step, round=step, version=step + 1, groups=groups(), batch=batch(), decisions=decisions(),
-                 metrics={"loss": float("nan"), "lr": 1e-4})
+    given = {"step": step, "round": step, "version": step + 1, "groups": groups(), "batch": batch(), "decisions": decisions(),
+                 "metrics": {"loss": float("nan"), "lr": 1e-4}}
     return StepRecord(**(given | changes))
 
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import math
 import sqlite3
+from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gfcr.run import derived, files, schema
 from gfcr.run.chain import LINKED, link
 from gfcr.run.encode import StepEncoder, rows_hash
-from gfcr.run.exact_json import dumps_exact
+from gfcr.run.exact_json import dumps, dumps_exact
 from gfcr.run.failpoints import hit
 from gfcr.run.failures import RunDirectoryError, storage_errors
 from gfcr.run.payload import digest
@@ -42,27 +44,44 @@ def commit(run: RunDirectory, record: StepRecord) -> None:
     state = encode_state(record.state, _finder(encoded, run))
     values: dict[str, Any] = {
         "step": step, "round": int(record.round), "version": int(record.version), "progress": float(record.progress) + 0.0,
-        "payload_length": len(body), "payload_hash": digest(body), "checkpoint_length": None, "checkpoint_hash": None,
-        "metrics": _metrics(record), "state_hash": digest(state), "rows_hash": rows_hash(encoded.rows)}
-    payload, checkpoint = run.payload_file(step), run.checkpoint_file(step)
+        "payload_length": len(body), "payload_hash": digest(body), "checkpoint": None, "metrics": _metrics(record),
+        "state_hash": digest(state), "rows_hash": rows_hash(encoded.rows)}
+    payload, checkpoint = run.payload_file(step), run.checkpoint_path(step)
     try:
         with storage_errors(f"committing step {step}", run.path):
             files.write_durable(payload, lambda path: path.write_bytes(body), "payload")
             if record.checkpoint is not None:
-                files.write_durable(checkpoint, record.checkpoint, "checkpoint")
-                values["checkpoint_length"], values["checkpoint_hash"] = files.file_hash(checkpoint)
+                files.write_durable(checkpoint, _into_directory(record.checkpoint), "checkpoint")
+                values["checkpoint"] = _manifest(checkpoint)
             _write_rows(run.db, encoded, state, values, run.head)
     except BaseException:
         with suppress(OSError, sqlite3.Error):
             if run.last_step() != step:  # an interrupt may arrive just after the transaction: then the files are needed
                 for path in (payload, checkpoint):
-                    path.unlink(missing_ok=True)
+                    files.remove(path)
         raise
     with storage_errors(f"updating files derived from step {step}", run.path, committed=True):
         hit("rows.after_commit")
         derived.append_metrics(run, values["metrics"])
         derived.write_card(run)
         collect(run)
+
+
+def _into_directory(write: Callable[[Path], object]) -> Callable[[Path], object]:
+    def fill(folder: Path) -> None:
+        files.remove(folder)  # of a commit that was cut short
+        folder.mkdir()
+        write(folder)
+
+    return fill
+
+
+def _manifest(checkpoint: Path) -> str:
+    found = files.manifest(checkpoint)
+    if not found:
+        raise RunDirectoryError(f"the checkpoint writer left no file in {checkpoint}",
+                                "StepRecord.checkpoint writes its safetensors files into the directory it is given")
+    return dumps(found)
 
 
 def _encode(run: RunDirectory, record: StepRecord) -> StepEncoder:
@@ -126,9 +145,9 @@ def _write_rows(db: sqlite3.Connection, encoded: StepEncoder, state: bytes, valu
 
 
 def kept_checkpoints(run: RunDirectory) -> list[int]:
-    """Steps whose checkpoint file must be there: the last step's own, and the newest two before it."""
+    """Steps whose checkpoint must be there: the last step's own, and the newest two before it."""
     last = run.last_step()
-    query = "SELECT step FROM steps WHERE checkpoint_hash IS NOT NULL ORDER BY step DESC LIMIT ?"
+    query = "SELECT step FROM steps WHERE checkpoint IS NOT NULL ORDER BY step DESC LIMIT ?"
     found = [step for (step,) in run.db.execute(query, (KEPT_CHECKPOINTS + 1,))]
     return found if found and found[0] == last else found[:KEPT_CHECKPOINTS]
 
@@ -136,7 +155,7 @@ def kept_checkpoints(run: RunDirectory) -> list[int]:
 def collect(run: RunDirectory) -> None:
     """Remove checkpoints that no resume needs any more."""
     kept = set(kept_checkpoints(run))
-    for path in derived.numbered(run.path / "checkpoints", ".safetensors", kept):
+    for path in derived.numbered(run.path / "checkpoints", "", kept):
         hit("collect.before_unlink")
-        path.unlink(missing_ok=True)
+        files.remove(path)
         hit("collect.after_unlink")

@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from gfcr.run.encode import NUMBERS, Row, node_checksum, rollout_digest
+from gfcr.run.encode import Row, node_checksum, rollout_digest
 from gfcr.run.exact_json import loads
 from gfcr.run.failures import Tampered
 from gfcr.run.payload import read_array
 from gfcr.types import (
-    COST_FIELDS,
     Batch,
     Comparison,
     Cost,
@@ -52,7 +51,6 @@ from gfcr.types import (
     Verdict,
 )
 
-_COUNTS = len(COST_FIELDS)
 _RESTORE = "restore the run directory from a copy, or start again in another one"
 
 
@@ -96,19 +94,19 @@ def node(step: int, row: Row, form: Form, raw: bytes) -> Node:
 
 def rollout(step: int, row: Row, nodes: Mapping[int, Node], checksums: Mapping[int, bytes]) -> Rollout:
     """A rollout from its row (`ROWS["rollouts"]`) and its step's nodes and their checksums, by key."""
-    _, rollout_id, task_id, stop, path_text, train_text, numbers, body, digest = row
+    _, rollout_id, task_id, stop, body, path_text, train_text, digest = row
     path = [int(key) for key in path_text.split()]
     train = None if train_text is None else [int(key) for key in train_text.split()]
     found = rollout_digest([checksums[key] for key in path], None if train is None else [checksums[key] for key in train],
-                           (rollout_id, task_id, stop), numbers, body)
+                           (rollout_id, task_id, stop, body))
     if found != digest:
         raise Tampered(f"run.sqlite, step {step}, rollout {rollout_id}: digest {found.hex()}, its row says {digest.hex()}",
                        _RESTORE)
-    seed, *values = NUMBERS.unpack(numbers)
-    state_keys, meta = loads(body) if body else ((), {})
+    seed, cost, times, *rest = loads(body)
+    state_keys, meta = rest or ((), {})
     return Rollout(rollout_id, task_id, tuple(nodes[key] for key in path), StopReason(stop),
                    None if train is None else tuple(nodes[key] for key in train), tuple(state_keys), seed,
-                   Cost(*values[:_COUNTS]), Times(*values[_COUNTS:]), meta)
+                   Cost(**cost), Times(**times), meta)
 
 
 def task(body: str) -> Task:
@@ -123,10 +121,8 @@ def task(body: str) -> Task:
     return Task(prompt=prompt, tools=tools, origin=origin, **data)
 
 
-def signals(data: Sequence[Any] | None) -> Signals:
+def signals(data: Sequence[Any]) -> Signals:
     """Signals from their JSON data (`encode.signals_data`)."""
-    if data is None:
-        return Signals()
     verdicts, primary, rewards, reward, shaped, steps, uncertainty, novelty = data
     return Signals({name: Verdict(verifier, version, Status(status), score, correct, evidence, seconds)
                     for name, (verifier, version, status, score, correct, evidence, seconds) in verdicts.items()},

@@ -81,22 +81,22 @@ def repair(run: RunDirectory) -> None:
 
 
 def numbered(folder: Path, suffix: str, kept: set[int]) -> list[Path]:
-    """Files of a folder named by a step that is not among `kept`; files with other names are not this run's to judge."""
+    """Entries of a folder named by a step that is not among `kept`; other names are not this run's to judge."""
     found = [path for path in folder.iterdir() if path.suffix == suffix and path.stem.isdigit()]
     return sorted(path for path in found if str(int(path.stem)) == path.stem and int(path.stem) not in kept)
 
 
 def orphans(run: RunDirectory) -> list[str]:
     """Names, relative to the run, of files a commit was cut short over: no committed step names them."""
-    marked = {step for (step,) in run.db.execute("SELECT step FROM steps WHERE checkpoint_hash IS NOT NULL")}
+    marked = {step for (step,) in run.db.execute("SELECT step FROM steps WHERE checkpoint IS NOT NULL")}
     found = numbered(run.path / "segments", ".bin", set(run.steps()))
-    found += numbered(run.path / "checkpoints", ".safetensors", marked)
+    found += numbered(run.path / "checkpoints", "", marked)
     for folder in (run.path, run.path / "segments", run.path / "checkpoints"):
-        found += [path for path in folder.iterdir() if path.name.startswith(files.TEMPORARY) and path.is_file()]
+        found += [path for path in folder.iterdir() if path.name.startswith(files.TEMPORARY)]
     return sorted(str(path.relative_to(run.path)) for path in found)
 
 
 def remove_orphans(run: RunDirectory) -> None:
     """Remove them; a crash can leave any number, and none can be part of the run."""
     for name in orphans(run):
-        (run.path / name).unlink(missing_ok=True)
+        files.remove(run.path / name)

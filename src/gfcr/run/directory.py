@@ -1,12 +1,13 @@
 """The durable run directory.
 
     with RunDirectory.create(path, recipe, environment) as run:          # or RunDirectory.open(path, recipe)
-        point = run.resume_point()                                       # checkpoint, batches to train on again, state
+        point = run.resume_point()                                       # None, or checkpoint, batches to repeat, state
         run.commit(StepRecord(step=0, round=0, version=1, groups=..., batch=..., state=..., checkpoint=write))
     with RunDirectory.read(path) as run:                                 # no lock, also while a writer works
         run.metrics(), run.groups(0), run.rollout(rollout_id), run.decisions(task=...), run.verify()
 
-On disk: `run.sqlite` (rows), `segments/STEP.bin` (a step's arrays), `checkpoints/STEP.safetensors`, `recipe.json` (frozen);
+On disk: `run.sqlite` (rows), `segments/STEP.bin` (a step's arrays), `checkpoints/STEP/`
+(safetensors), `recipe.json` (frozen);
 derived from these, and repaired at open: `metrics.jsonl`, `card.json` (holds the head of the hash chain); `lock`.
 
 Invariants: a commit writes its files under temporary names, syncs, renames, syncs the directory, and then one SQLite
@@ -27,7 +28,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import gfcr
+from gfcr import __version__
 from gfcr.run import commit, derived, files, schema
 from gfcr.run.chain import genesis
 from gfcr.run.exact_json import dumps_exact
@@ -35,8 +36,11 @@ from gfcr.run.failpoints import hit
 from gfcr.run.failures import RunDirectoryError, Tampered, storage_errors
 from gfcr.run.payload import digest
 from gfcr.run.reading import DATABASE, Reader, connect
-from gfcr.run.record import ResumePoint, StepRecord
-from gfcr.run.verify import Difference, check_chain, verify
+from gfcr.run.record import Batches, ResumePoint, StepRecord
+from gfcr.run.verify import Difference, check_chain, checkpoint_differences, verify
+from gfcr.types import Batch
+
+__all__ = ["Batches", "Difference", "ResumePoint", "RunDirectory", "RunDirectoryError", "StepRecord", "Tampered"]
 
 _DATABASE_FILES = (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", f"{DATABASE}-journal")
 _FOLDERS = ("segments", "checkpoints")
@@ -101,7 +105,7 @@ class RunDirectory(Reader):
                 db = _writer_connection(path, local)
                 schema.migrate(db, str(path))
                 recipe_hash = digest(recipe_text.encode())
-                values = {"recipe_hash": recipe_hash, "environment": facts, "gfcr": gfcr.__version__,
+                values = {"recipe_hash": recipe_hash, "environment": facts, "gfcr": __version__,
                           "genesis": genesis(recipe_hash, facts)}
                 db.execute("BEGIN IMMEDIATE")
                 db.executemany("INSERT INTO meta VALUES (?, ?)", values.items())
@@ -208,34 +212,30 @@ class RunDirectory(Reader):
 
     # ---- resuming ----------------------------------------------------------------------------------------------
 
-    def resume_point(self, before: int | None = None) -> ResumePoint:
-        """Where the run continues. `before`: use a checkpoint older than that step (the newest two are kept).
+    def resume_point(self, before: int | None = None) -> ResumePoint | None:
+        """Where the run continues; None when nothing was committed yet. `before`: use a checkpoint older than that step (the
+        newest two are kept).
 
         Reads and verifies the state and the checkpoint now, each batch when it is asked for. Raises Tampered.
         """
         last = self.last_step()
         if last is None:
-            return ResumePoint(None, None, None, {}, None, None, (), self.replay_step)
+            return None
         known = self.step_row(last)
-        row = self.db.execute("SELECT max(step) FROM steps WHERE checkpoint_hash IS NOT NULL AND step < ?",
-                              (last + 1 if before is None else before,)).fetchone()
-        at: int | None = row[0]
-        if at is not None:
-            self._check_checkpoint(at)
-        steps = tuple(step for (step,) in self.db.execute("SELECT step FROM steps WHERE step > ? ORDER BY step",
-                                                          (-1 if at is None else at,)))
-        file = None if at is None else self.checkpoint_file(at)
-        return ResumePoint(last, known["round"], known["version"], self.state(last), file, at, steps, self.replay_step)
+        at: int | None = self.db.execute("SELECT max(step) FROM steps WHERE checkpoint IS NOT NULL AND step < ?",
+                                         (last + 1 if before is None else before,)).fetchone()[0]
+        for found in () if at is None else checkpoint_differences(self, at):
+            raise Tampered(f"{self.path}: {found}",
+                           f"restore it from a copy, or resume from an older checkpoint: resume_point(before={at})")
+        steps = tuple(step for (step,) in self.db.execute(
+            "SELECT step FROM steps JOIN batches USING (step) WHERE step > ? ORDER BY step", (-1 if at is None else at,)))
+        return ResumePoint(last, known["round"], known["version"], self.state(last),
+                           None if at is None else self.checkpoint_path(at), at, Batches(steps, self._replay))
 
-    def _check_checkpoint(self, step: int) -> None:
-        known, file = self.step_row(step), self.checkpoint_file(step)
-        remedy = f"restore the file from a copy, or resume from an older checkpoint: resume_point(before={step})"
-        if not file.is_file():
-            raise Tampered(f"checkpoints/{step}.safetensors is missing; it has {known['checkpoint_length']} bytes", remedy)
-        length, found = files.file_hash(file)
-        if found != known["checkpoint_hash"]:
-            raise Tampered(f"checkpoints/{step}.safetensors: {length} bytes with hash {found}, committed were "
-                           f"{known['checkpoint_length']} bytes with hash {known['checkpoint_hash']}", remedy)
+    def _replay(self, step: int) -> tuple[Batch, float]:
+        batch = self.batch(step)
+        assert batch is not None
+        return batch, float(self.step_row(step)["progress"])
 
     # ---- checking ----------------------------------------------------------------------------------------------
 

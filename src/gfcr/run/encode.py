@@ -4,33 +4,32 @@ Invariants: lossless, down to None against 0, NaN, -0.0 and empty arrays; within
 twice, is stored once; across steps a rollout met again (replay, injection) is stored again only when its content differs.
 Columns that a query may want (`reward`, `correct`, `advantage`) repeat what `body` says exactly; decoding reads `body`.
 
-Numbers of a rollout: struct NUMBERS = seed, then `Cost` and `Times` in field order. Arrays of a node lie at `offset` in
-the order of its form's `layout`: int32 ids, then float32 log-probabilities and tracks, each of `count` entries.
+Arrays of a node lie at `offset` in the order of its form's `layout`: int32 ids, then float32 log-probabilities and tracks,
+each of `count` entries.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from hashlib import blake2b
+from math import copysign
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
 from gfcr.run.exact_json import dumps, dumps_exact
-from gfcr.run.failures import RunDirectoryError
 from gfcr.run.payload import Payload
-from gfcr.types import COST_FIELDS, Batch, Decision, Group, Member, Node, Rollout, Sampling, Segment, Signals, Task
+from gfcr.types import COST_FIELDS, Batch, Decision, Group, Member, Node, Rollout, Sampling, Segment, Signals, Task, Times
 from gfcr.types.batch import TOKEN_FIELDS
 
-NUMBERS = struct.Struct("<Q9q7d")
-_costs = attrgetter(*COST_FIELDS)
+_TIMES = tuple(f.name for f in fields(Times))
+_costs, _times = attrgetter(*COST_FIELDS), attrgetter(*_TIMES)
 BATCH_ARRAYS = ("offsets", "groups", *TOKEN_FIELDS)
 Row = tuple[Any, ...]
 Stored = Callable[[str], Sequence[tuple[int, int, bytes]]]
 """Rollout id -> (step, key, digest) of every stored content of it, oldest first."""
-_NO_SIGNALS = Signals()
 
 
 class StepEncoder:
@@ -104,30 +103,26 @@ class StepEncoder:
         at = self._rollouts.get(id(rollout))
         if at is not None:
             return at
-        path, train, row, numbers, body = self._content(rollout)
-        digest = rollout_digest(path, train, row, numbers, body)
+        path, train, row = self._content(rollout)
+        digest = rollout_digest(path, train, row)
         at = self._contents.get((rollout.id, digest))
         if at is None and not fresh:
             at = self._earlier(rollout.id, digest)
         if at is None:
             at = (self.step, len(self.rows["rollouts"]))
             paths = self._place(path), None if train is None else self._place(train)
-            self.rows["rollouts"].append((*at, *row, *paths, numbers, body, digest))
+            self.rows["rollouts"].append((*at, *row, *paths, digest))
         self._contents[rollout.id, digest] = self._rollouts[id(rollout)] = at
         return at
 
-    def _content(self, rollout: Rollout) -> tuple[list[bytes], list[bytes] | None, Row, bytes, str | None]:
-        """(checksums of path and train path, row, numbers, body)."""
+    def _content(self, rollout: Rollout) -> tuple[list[bytes], list[bytes] | None, Row]:
+        """(checksums of path and of train path, the rest as a row)."""
         path = [self.node(node) for node in rollout.path]
         train = None if rollout.train_path is None else [self.node(node) for node in rollout.train_path]
-        try:
-            times = rollout.times
-            numbers = NUMBERS.pack(rollout.seed, *_costs(rollout.cost), times.queued, times.generated, times.judged)
-        except struct.error as error:
-            raise RunDirectoryError(f"rollout {rollout.id}: {error} (seed {rollout.seed!r}, cost {rollout.cost})",
-                                    "a seed has 64 bits unsigned, counts are integers, seconds and money are floats") from None
-        body = dumps([list(rollout.state_keys), dict(rollout.meta)]) if rollout.state_keys or rollout.meta else None
-        return path, train, (rollout.id, rollout.task_id, str(rollout.stop)), numbers, body
+        rest: list[Any] = [rollout.seed, _named(COST_FIELDS, _costs(rollout.cost)), _named(_TIMES, _times(rollout.times))]
+        if rollout.state_keys or rollout.meta:
+            rest += [list(rollout.state_keys), dict(rollout.meta)]
+        return path, train, (rollout.id, rollout.task_id, str(rollout.stop), dumps(rest))
 
     def known(self, rollout: Rollout) -> tuple[int, int] | None:
         """Where this very object went in this step; None when it did not."""
@@ -170,7 +165,7 @@ class StepEncoder:
     def _member(self, group: int, number: int, name: str, member: Member) -> None:
         rollout, signals, credit = member.rollout, member.signals, member.credit
         at = self.rollout(rollout, fresh=str(member.role) == "fresh")
-        body: list[Any] = [None if signals is _NO_SIGNALS else signals_data(signals), None]
+        body: list[Any] = [signals_data(signals), None]
         advantage: Any = None
         if credit is not None:
             if isinstance(credit.advantage, np.ndarray):
@@ -243,9 +238,9 @@ def node_checksum(node_id: str, parent: str | None, form: str, raw: bytes) -> by
     return digest.digest()
 
 
-def rollout_digest(path: list[bytes], train: list[bytes] | None, row: Row, numbers: bytes, body: str | None) -> bytes:
-    """16 bytes over a rollout's whole content; `path` and `train` are its nodes' checksums."""
-    digest = blake2b(ascii((row, body, len(path), train is None)).encode() + numbers, digest_size=16)
+def rollout_digest(path: list[bytes], train: list[bytes] | None, row: Row) -> bytes:
+    """16 bytes over a rollout's whole content; `path` and `train` are its nodes' checksums, `row` the other columns."""
+    digest = blake2b(f"{row!a} {len(path)} {train is None} ".encode(), digest_size=16)
     digest.update(b"".join(path if train is None else path + train))
     return digest.digest()
 
@@ -258,6 +253,11 @@ def rows_hash(rows: dict[str, list[Row]]) -> str:
         for start in range(0, len(found), 256):  # the text of a large step is never whole in memory
             digest.update(ascii([row[1:] for row in found[start:start + 256]]).encode())
     return digest.hexdigest()
+
+
+def _named(names: Sequence[str], values: Sequence[float]) -> dict[str, float]:
+    """What is not 0, by name (a field that a later version adds does not move the others)."""
+    return {name: value for name, value in zip(names, values) if value or (value.__class__ is float and copysign(1.0, value) < 0)}
 
 
 def _int(value: int | None) -> int | None:

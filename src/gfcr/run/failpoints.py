@@ -60,7 +60,7 @@ def arm(spec: str | None) -> None:
 
 
 def hit(name: str, path: Path | None = None) -> None:
-    """Pass the failpoint `name`; `path` is the file that `torn` cuts."""
+    """Pass the failpoint `name`; `path` is the file that `torn` cuts (of a directory, its largest)."""
     if _armed is None:
         return
     _fire(name, path)
@@ -78,6 +78,8 @@ def _fire(name: str, path: Path | None) -> None:
     if mode == "enospc":
         raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} (failpoint {name})", str(path or name))
     if mode == "torn" and path is not None:
+        if path.is_dir():
+            path = max((inner for inner in path.iterdir() if inner.is_file()), key=lambda inner: inner.stat().st_size)
         os.truncate(path, path.stat().st_size // 2)
     os._exit(137)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -44,19 +45,46 @@ def file_hash(path: Path) -> tuple[int, str]:
     return length, digest.hexdigest()
 
 
+Manifest = list[tuple[str, int, str]]
+"""(name relative to the directory, length in bytes, hex blake2b) of every file in it, sorted."""
+
+
+def manifest(folder: Path) -> Manifest:
+    """What a directory holds, nested directories included; empty when it does not exist."""
+    return sorted((str(path.relative_to(folder)), *file_hash(path)) for path in folder.rglob("*") if path.is_file())
+
+
+def sync_path(path: Path) -> None:
+    """Make a file, or a directory with all its content, durable."""
+    if path.is_dir():
+        for inner in path.iterdir():
+            sync_path(inner)
+        sync_directory(path)
+        return
+    fd = os.open(path, os.O_RDWR)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def remove(path: Path) -> None:
+    """Remove a file or a directory with its content; absent is fine."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
 def write_durable(target: Path, write: Callable[[Path], object], name: str) -> None:
-    """Let `write` fill a temporary file, then fsync, rename to `target`, fsync the directory. On any exception neither
-    file remains. `name` is the prefix of the failpoints passed."""
+    """Let `write` make a temporary file or directory, then fsync, rename to `target`, fsync the directory it lies in. On any
+    exception neither remains. `name` is the prefix of the failpoints passed."""
     temporary = target.with_name(TEMPORARY + target.name)
     try:
         failpoints.hit(f"{name}.before_write")
         write(temporary)
         failpoints.hit(f"{name}.after_write", temporary)
-        fd = os.open(temporary, os.O_RDWR)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        sync_path(temporary)
         failpoints.hit(f"{name}.after_fsync")
         temporary.rename(target)
         failpoints.hit(f"{name}.after_rename")
@@ -65,7 +93,7 @@ def write_durable(target: Path, write: Callable[[Path], object], name: str) -> N
     except BaseException:
         for path in (temporary, target):
             with suppress(OSError):
-                path.unlink(missing_ok=True)
+                remove(path)
         raise
 
 

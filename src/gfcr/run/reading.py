@@ -21,7 +21,6 @@ from gfcr.run.encode import Row, rows_hash
 from gfcr.run.exact_json import loads
 from gfcr.run.failures import RunDirectoryError, Tampered, storage_errors
 from gfcr.run.payload import digest
-from gfcr.run.record import ReplayStep
 from gfcr.run.state import decode_state
 from gfcr.types import Batch, Decision, Group, Rollout, Task
 
@@ -129,16 +128,9 @@ class Reader:
         return self._rollout_at(found[0][0], found[0][1])
 
     def batch(self, step: int) -> Batch | None:
-        """The batch committed with `step`; None for a round without one."""
-        return self.replay_step(step).batch
-
-    def replay_step(self, step: int) -> ReplayStep:
-        """A committed optimiser step. Raises Tampered when its data differ from their digests."""
+        """The batch committed with `step`; None for a round without one. Raises Tampered for damaged data."""
         rows, payload = self._verified(step)
-        round_, version, progress = self.db.execute(
-            "SELECT round, version, progress FROM steps WHERE step = ?", (step,)).fetchone()
-        body = rows["batches"][0][0] if rows["batches"] else None
-        return ReplayStep(step, round_, version, progress, None if body is None else decode.batch(body, payload))
+        return decode.batch(rows["batches"][0][0], payload) if rows["batches"] else None
 
     def decisions(self, task: str | None = None, step: int | None = None) -> Iterator[Decision]:
         """Decisions in order, all or those of one task (id), one step, or both."""
@@ -168,8 +160,8 @@ class Reader:
     def payload_file(self, step: int) -> Path:
         return self.path / "segments" / f"{step}.bin"
 
-    def checkpoint_file(self, step: int) -> Path:
-        return self.path / "checkpoints" / f"{step}.safetensors"
+    def checkpoint_path(self, step: int) -> Path:
+        return self.path / "checkpoints" / str(step)
 
     def rows(self, step: int) -> dict[str, list[Row]]:
         """A step's rows as stored, by table."""
@@ -215,7 +207,7 @@ class Reader:
         row = self.db.execute(f"{schema.SELECTS['rollouts']} AND key = ?", (step, key)).fetchone()
         if row is None:
             raise Tampered(f"run.sqlite, table rollouts: step {step} has no row {key}, though others name it", _RESTORE)
-        keys = {int(k) for path in row[4:6] if path for k in path.split()}
+        keys = {int(k) for path in row[5:7] if path for k in path.split()}
         found = self._keyed("nodes", step, keys)
         forms = {r[0]: decode.form(r[1:]) for r in self._keyed("forms", step, {r[3] for r in found})}
         nodes = {}

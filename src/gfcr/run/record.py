@@ -25,46 +25,45 @@ class StepRecord:
     """Every group of the round, with all members, kept and dropped."""
     batch: Batch | None = None
     """What the optimiser took; None for a round that ended without a batch."""
+    progress: float = 0.0
+    """What the trainer's schedule read at this step (share of the budget spent, 0 to 1); given back for the replay."""
     decisions: Sequence[Decision] = ()
     metrics: Mapping[str, Any] = field(default_factory=dict)
     """JSON data; `step`, `round` and `version` are added."""
     state: Mapping[str, Any] = field(default_factory=dict)
     """State of everything but weights and optimiser after this step: see run/state.py for what it may hold."""
     checkpoint: Callable[[Path], object] | None = None
-    """Writes weights and optimiser state as safetensors to the path it gets; None = no checkpoint at this step."""
-    progress: float = 0.0
-    """What the trainer's schedule read at this step (share of the budget spent, 0 to 1); given back for the replay."""
+    """Writes weights and optimiser state as safetensors files into the new directory it is given; None = no checkpoint."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ReplayStep:
-    """One optimiser step to make again."""
+class Batches:
+    """The batches the optimiser took since the checkpoint, read from disk one at a time."""
 
-    step: int
-    round: int
-    version: int
-    """Published weights after it."""
-    progress: float
-    batch: Batch | None
+    def __init__(self, steps: tuple[int, ...], load: Callable[[int], tuple[Batch, float]]) -> None:
+        self.steps, self._load = steps, load
+        """Their steps, in order."""
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def __iter__(self) -> Iterator[tuple[Batch, float]]:
+        """(batch, progress) in the order they were trained on; empty batches, which nobody trained on, are left out. Raises
+        Tampered for data that differ from their digest."""
+        return (found for step in self.steps if len((found := self._load(step))[0]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ResumePoint:
-    """Where a run continues: load `checkpoint`, train on `batches()` in order, load `state`."""
+    """Where a run continues: load `checkpoint`, train on `batches` in order, load `state`."""
 
-    step: int | None
-    """The last committed step; None when nothing was committed yet."""
-    round: int | None
-    version: int | None
+    step: int
+    """The last committed step."""
+    round: int
+    version: int
     state: dict[str, Any]
-    """As committed with `step`; empty when nothing was committed."""
+    """As committed with `step`."""
     checkpoint: Path | None
-    """Newest checkpoint; None = start from the initial weights."""
+    """Directory of the newest checkpoint; None = start from the initial weights."""
     checkpoint_step: int | None
-    steps: tuple[int, ...]
-    """Committed steps after the checkpoint."""
-    load: Callable[[int], ReplayStep]
-
-    def batches(self) -> Iterator[ReplayStep]:
-        """The steps after the checkpoint, one in memory at a time. Raises Tampered for data that differ from their digest."""
-        return (self.load(step) for step in self.steps)
+    batches: Batches
+    """Of the steps after the checkpoint."""

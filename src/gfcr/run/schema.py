@@ -19,8 +19,7 @@ CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT R
 CREATE TABLE steps (
   step INTEGER PRIMARY KEY, round INTEGER NOT NULL, version INTEGER NOT NULL, progress REAL NOT NULL,
   payload_length INTEGER NOT NULL, payload_hash TEXT NOT NULL,
-  checkpoint_length INTEGER, checkpoint_hash TEXT,
-  metrics TEXT NOT NULL, state_hash TEXT NOT NULL, rows_hash TEXT NOT NULL, head TEXT NOT NULL) STRICT;
+  checkpoint TEXT, metrics TEXT NOT NULL, state_hash TEXT NOT NULL, rows_hash TEXT NOT NULL, head TEXT NOT NULL) STRICT;
 CREATE TABLE states (step INTEGER, part INTEGER, body BLOB NOT NULL, PRIMARY KEY (step, part)) STRICT;
 CREATE TABLE tasks (digest BLOB PRIMARY KEY, id TEXT NOT NULL, reference_rev TEXT NOT NULL, body TEXT NOT NULL) STRICT;
 CREATE TABLE forms (
@@ -30,8 +29,8 @@ CREATE TABLE nodes (
   step INTEGER, key INTEGER, id TEXT NOT NULL, parent TEXT, form INTEGER NOT NULL, offset INTEGER NOT NULL,
   count INTEGER NOT NULL, checksum BLOB NOT NULL, PRIMARY KEY (step, key)) STRICT, WITHOUT ROWID;
 CREATE TABLE rollouts (
-  step INTEGER, key INTEGER, id TEXT NOT NULL, task_id TEXT NOT NULL, stop TEXT NOT NULL, path TEXT NOT NULL, train_path TEXT,
-  numbers BLOB NOT NULL, body TEXT, digest BLOB NOT NULL, PRIMARY KEY (step, key)) STRICT, WITHOUT ROWID;
+  step INTEGER, key INTEGER, id TEXT NOT NULL, task_id TEXT NOT NULL, stop TEXT NOT NULL, body TEXT NOT NULL,
+  path TEXT NOT NULL, train_path TEXT, digest BLOB NOT NULL, PRIMARY KEY (step, key)) STRICT, WITHOUT ROWID;
 CREATE INDEX rollouts_id ON rollouts (id);
 CREATE TABLE groups (
   step INTEGER, key INTEGER, id TEXT NOT NULL, task BLOB NOT NULL, task_id TEXT NOT NULL, round INTEGER NOT NULL,
@@ -59,7 +58,7 @@ which step, and what they were)."""
 ROWS: dict[str, tuple[str, ...]] = {
     "forms": ("key", "kind", "turn", "author", "version", "law", "role", "source", "template", "layout"),
     "nodes": ("key", "id", "parent", "form", "offset", "count", "checksum"),
-    "rollouts": ("key", "id", "task_id", "stop", "path", "train_path", "numbers", "body", "digest"),
+    "rollouts": ("key", "id", "task_id", "stop", "body", "path", "train_path", "digest"),
     "groups": ("key", "id", "task", "task_id", "round", "version", "planned", "stage", "state", "body"),
     "members": ("grp", "key", "rollout_step", "rollout", "role", "in_baseline", "in_loss", "cohort", "dropped", "source",
                 "reward", "correct", "advantage", "body"),

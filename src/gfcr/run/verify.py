@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from gfcr.run import derived, files
 from gfcr.run.chain import LINKED, genesis, link
 from gfcr.run.encode import rows_hash
+from gfcr.run.exact_json import loads
 from gfcr.run.failures import RunDirectoryError, Tampered
 from gfcr.run.payload import digest
 from gfcr.run.reading import DATABASE
@@ -60,20 +61,28 @@ def verify(run: RunDirectory) -> Iterator[Difference]:
     kept = kept_checkpoints(run)
     for step in run.steps():
         known = run.step_row(step)
-        found = [(f"segments/{step}.bin", run.payload_file(step), known["payload_length"], known["payload_hash"])]
+        name, file, length, expected = f"segments/{step}.bin", run.payload_file(step), known["payload_length"], known["payload_hash"]
+        if not file.is_file():
+            yield Difference(name, step, f"{length} bytes", "no file")
+        elif (actual := files.file_hash(file)) != (length, expected):
+            yield Difference(name, step, f"{length} bytes, hash {expected}", f"{actual[0]} bytes, hash {actual[1]}")
         if step in kept:
-            found.append((f"checkpoints/{step}.safetensors", run.checkpoint_file(step), known["checkpoint_length"],
-                          known["checkpoint_hash"]))
-        for name, path, length, expected in found:
-            if not path.is_file():
-                yield Difference(name, step, f"{length} bytes", "no file")
-            elif (actual := files.file_hash(path)) != (length, expected):
-                yield Difference(name, step, f"{length} bytes, hash {expected}", f"{actual[0]} bytes, hash {actual[1]}")
+            yield from checkpoint_differences(run, step)
         rows = {table: [(step, *row) for row in part] for table, part in run.rows(step).items()}
         if (actual_hash := rows_hash(rows)) != known["rows_hash"]:
             yield Difference(f"{DATABASE}, rows", step, f"hash {known['rows_hash']}", f"hash {actual_hash}")
     yield from _states(run)
     yield from _rest(run)
+
+
+def checkpoint_differences(run: RunDirectory, step: int) -> Iterator[Difference]:
+    """Files of a checkpoint that are not as committed."""
+    expected = {name: (length, found) for name, length, found in loads(run.step_row(step)["checkpoint"])}
+    actual = {name: (length, found) for name, length, found in files.manifest(run.checkpoint_path(step))}
+    for name in sorted({*expected, *actual}):
+        if expected.get(name) != actual.get(name):
+            words = [f"{at[0]} bytes, hash {at[1]}" if at else "no file" for at in (expected.get(name), actual.get(name))]
+            yield Difference(f"checkpoints/{step}/{name}", step, *words)
 
 
 def _identity(run: RunDirectory) -> Iterator[Difference]:
