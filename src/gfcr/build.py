@@ -18,6 +18,7 @@ from gfcr.engine import features_of
 from gfcr.engine.contract import Engine, StopSpec
 from gfcr.errors import ConfigError
 from gfcr.filter.cascade import Cascade
+from gfcr.filter.killable import contained
 from gfcr.generate.render import TokenizerRenderer
 from gfcr.recipe import Recipe
 from gfcr.registry import Slot, find, settings_of
@@ -60,6 +61,9 @@ def check_recipe(recipe: Recipe) -> list[Finding]:
     findings = check(facts(recipe))
     if recipe.budget.tokens is None and recipe.budget.steps is None:
         findings.append(Finding("no_budget", "neither budget.tokens nor budget.steps limits the run", "set budget.tokens"))
+    if recipe.control.min_groups is not None and recipe.control.min_groups > recipe.control.groups:
+        findings.append(Finding("min_groups", f"control.min_groups = {recipe.control.min_groups} exceeds control.groups = "
+                                f"{recipe.control.groups}: no round could start", "lower control.min_groups"))
     worst = recipe.k * recipe.generate.max_tokens
     if recipe.budget.tokens is not None and recipe.budget.tokens < worst * (recipe.control.min_groups or 1):
         findings.append(Finding("budget_too_small", f"budget.tokens = {recipe.budget.tokens} cannot carry one round's smallest batch "
@@ -130,7 +134,7 @@ def make_slots(recipe: Recipe, context: Build) -> Slots:
 
 def make_cascade(recipe: Recipe, context: Build) -> Cascade:
     def many(slot: Slot) -> list[Any]:
-        return [_make(slot, ref.name, ref.values(), context) for ref in recipe.slots()[slot]]
+        return [contained(_make(slot, ref.name, ref.values(), context), recipe.filter.seconds) for ref in recipe.slots()[slot]]
 
     assert context.decode is not None
     return Cascade(context.decode, many(Slot.GATE), many(Slot.VERIFIER), many(Slot.STEPS), recipe.filter.admission.invalid_reward)

@@ -98,6 +98,9 @@ class FilterSection(FrozenModel):
     credit: MethodRef = MethodRef(name="grpo")
     credit_batch: MethodRef | None = None
     admission: AdmissionSettings = AdmissionSettings()
+    seconds: float = Field(10.0, gt=0)
+    """Longest one call of a gate, verifier or step scorer may take that does not declare itself bounded; it runs in a process
+    of its own, is killed there, and its answer is unscorable."""
 
 
 class ControlSection(FrozenModel):

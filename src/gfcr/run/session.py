@@ -209,6 +209,7 @@ class Session:
 
     def close(self) -> None:
         self.parts.engine.close()
+        self.parts.cascade.close()
         self.directory.close()
 
 

@@ -79,6 +79,7 @@ def _begins_line(text: str) -> bool:
 class ExactVerifier:
     """Outcome verdict: score 1 and correct, or score 0 and wrong."""
 
+    bounded: ClassVar[bool] = True
     name: ClassVar[str] = "programs.exact"
     version: ClassVar[str] = "1"
 
@@ -101,6 +102,7 @@ class FormatGate:
     verifier, which scores them as wrong.
     """
 
+    bounded: ClassVar[bool] = True
     name: ClassVar[str] = "programs.format"
     version: ClassVar[str] = "1"
 
@@ -126,6 +128,7 @@ class ProgramSteps:
     """Exact label of every trace line; reads the prompt, never the reference, so broken keys do not spoil it."""
 
     against: Literal["truth", "previous"] = "truth"
+    bounded: ClassVar[bool] = True
     name: ClassVar[str] = "programs.steps"
     version: ClassVar[str] = "1"
 
