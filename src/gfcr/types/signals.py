@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -33,8 +34,8 @@ class Verdict:
     def __post_init__(self) -> None:
         if (self.status is Status.SCORED) != (self.score is not None):
             raise ValueError(f"verdict of {self.verifier}: status {self.status} with score {self.score}")
-        if self.score is not None and self.score != self.score:
-            raise ValueError(f"verdict of {self.verifier}: the score is NaN; an undecided answer is UNSCORABLE")
+        if self.score is not None and not math.isfinite(self.score):
+            raise ValueError(f"verdict of {self.verifier}: the score is {self.score}; an undecided answer is UNSCORABLE")
 
 
 @dataclass(frozen=True, slots=True)
