@@ -17,38 +17,49 @@ from gfcr.types import Group, Task
 
 
 class Epochs:
-    """An endless stream over `tasks`: a fresh shuffle each epoch."""
+    """An endless stream over `tasks`: a fresh shuffle each epoch, each task once in it."""
 
     def __init__(self, seed: int, tasks: Sequence[Task]) -> None:
         self.seed, self.tasks = seed, tasks
         self.epoch = self.cursor = 0
+        self.waiting: list[int] = []
+        """Tasks of this epoch that were passed over because the round had them already; they come first next time."""
         self._order = self._shuffle()
 
     def _shuffle(self) -> list[int]:
         return generator(self.seed, "select", "epoch", self.epoch).permutation(len(self.tasks)).tolist()
 
     def take(self, n: int, exclude: Set[str]) -> list[Pick]:
-        """Up to n tasks outside `exclude`; an excluded task waits for the next epoch. At most two epochs are walked."""
+        """Up to n tasks outside `exclude`, no task twice; fewer when the rest of the epoch is excluded."""
         picks: list[Pick] = []
         taken = set(exclude)
-        for _ in range(2 * len(self.tasks)):
-            if len(picks) == n:
-                break
+
+        def offer(index: int) -> bool:
+            task = self.tasks[index]
+            if task.id in taken:
+                return False
+            taken.add(task.id)
+            picks.append(Pick(task, f"epoch {self.epoch}"))
+            return True
+
+        self.waiting = [i for i in self.waiting if len(picks) == n or not offer(i)]
+        while len(picks) < n:
             if self.cursor == len(self._order):
+                if self.waiting or not self._order:
+                    break
                 self.epoch, self.cursor = self.epoch + 1, 0
                 self._order = self._shuffle()
-            task = self.tasks[self._order[self.cursor]]
+            index = self._order[self.cursor]
             self.cursor += 1
-            if task.id not in taken:
-                taken.add(task.id)
-                picks.append(Pick(task, f"epoch {self.epoch}"))
+            if not offer(index):
+                self.waiting.append(index)
         return picks
 
     def state_dict(self) -> dict[str, Any]:
-        return {"epoch": self.epoch, "cursor": self.cursor}
+        return {"epoch": self.epoch, "cursor": self.cursor, "waiting": list(self.waiting)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.epoch, self.cursor = int(state["epoch"]), int(state["cursor"])
+        self.epoch, self.cursor, self.waiting = int(state["epoch"]), int(state["cursor"]), [int(i) for i in state["waiting"]]
         self._order = self._shuffle()
 
 
