@@ -24,7 +24,7 @@ from gfcr.errors import ConfigError
 class FrozenModel(BaseModel):
     """Base of all settings: frozen, and an unknown key is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
 
 class Settings(FrozenModel):

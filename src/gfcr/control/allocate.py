@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pydantic import Field
+
 from gfcr.context import Build, View
 from gfcr.control.slots import Allocation
 from gfcr.registry import Faithfulness, FrozenModel, Settings, Slot, method
@@ -28,9 +30,9 @@ class StagedAllocation:
     """S stages of k rollouts; a group leaves once one answer is right (AR3PO, arXiv:2509.25808, adaptive rollout)."""
 
     class Settings(FrozenModel):
-        stages: int = 2
+        stages: int = Field(2, ge=1)
         """S. UNCONFIRMED: the paper does not print S and k; S * k = 8 fits its figures."""
-        k: int = 4
+        k: int = Field(4, ge=1)
         """Rollouts per stage. UNCONFIRMED, see `stages`."""
 
     def __init__(self, settings: Settings, build: Build) -> None:

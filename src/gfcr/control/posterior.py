@@ -10,15 +10,16 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
+from pydantic import Field
 
 from gfcr.registry import FrozenModel
 from gfcr.types import Group, Task
 
 
 class PosteriorSettings(FrozenModel):
-    strength: float = 2.0
+    strength: float = Field(2.0, gt=0)
     """Weight of a bucket's prior, in observations (`learning.md`: 2)."""
-    forgetting: float = 0.7
+    forgetting: float = Field(0.7, ge=0, le=1)
     """What is kept of a task's earlier observations at each visit; 1 = all."""
     bucket: Literal["category", "prompt_length", "none"] = "category"
     """What tasks share a prior over: their category, the length of their prompt text, or one bucket for all."""

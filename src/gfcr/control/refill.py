@@ -7,6 +7,9 @@ members of a whole group, never the shaped reward and never single rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
+
+from pydantic import Field
 
 from gfcr.context import Build, View
 from gfcr.errors import ConfigError
@@ -33,7 +36,7 @@ class DynamicSampling:
     class Settings(FrozenModel):
         max_waves: int = 10
         """Waves of a round at most (official: max_num_gen_batches 10); a value below 1 is refused, never unlimited."""
-        oversample: float = 1.0
+        oversample: float = Field(1.0, gt=0)
         """Groups opened per missing group (official: 3)."""
 
     def __init__(self, settings: Settings, build: Build) -> None:
@@ -45,7 +48,7 @@ class DynamicSampling:
 
     def wanted(self, closed: Sequence[Group], target: int, view: View) -> int:
         missing = target - sum(map(informative, closed))
-        return max(0, round(missing * self.settings.oversample)) if missing > 0 else 0
+        return ceil(missing * self.settings.oversample) if missing > 0 else 0
 
     def keep(self, closed: Sequence[Group], target: int) -> dict[str, str]:
         out: dict[str, str] = {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from gfcr.context import Build, Stream, View
 from gfcr.registry import Faithfulness, FrozenModel, Settings, Slot, method
 from gfcr.types import Group, Path, Sampling
@@ -20,7 +22,7 @@ class GroupTopology(_Independent):
     """K independent answers per prompt."""
 
     class Settings(FrozenModel):
-        k: int = 8
+        k: int = Field(8, ge=1)
         """Answers per prompt (K, G)."""
 
     def __init__(self, settings: Settings, build: Build) -> None:

@@ -12,14 +12,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from pydantic import Field
+
 from gfcr.registry import FrozenModel
 from gfcr.types import Artifact, ArtifactKind, Rollout, Signals, Status, Verdict
 
 
 class MemorySettings(FrozenModel):
-    per_task: int = 16
+    per_task: int = Field(16, ge=1)
     """Artifacts kept per task; the oldest leaves. UNCONFIRMED for AR3PO (its paper gives no cache size)."""
-    total: int = 100_000
+    total: int = Field(100_000, ge=1)
     """Artifacts kept in all; the oldest leaves."""
 
 

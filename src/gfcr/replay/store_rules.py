@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pydantic import Field
+
 from gfcr.context import Build, View
 from gfcr.registry import Faithfulness, FrozenModel, Settings, Slot, method
 from gfcr.types import Artifact, ArtifactKind, Group, derive_id
@@ -15,9 +17,9 @@ class CorrectAnswers:
     """Fresh answers that a program verified as right (AR3PO's response cache, arXiv:2509.25808)."""
 
     class Settings(FrozenModel):
-        per_group: int = 4
+        per_group: int = Field(4, ge=1)
         """Right answers taken from one group at most. UNCONFIRMED: the paper stores them all."""
-        hard_only: float = 1.0
+        hard_only: float = Field(1.0, ge=0, le=1)
         """Store only from groups whose share of right answers is at most this; 1 = from every group."""
 
     def __init__(self, settings: Settings, build: Build) -> None:
