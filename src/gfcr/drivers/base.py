@@ -17,6 +17,10 @@ from gfcr.filter.slots import GroupJudge
 from gfcr.round import Round
 from gfcr.types import StopReason
 
+MAX_IDLE_STEPS = 10_000
+"""Engine steps in a row without a token after which live requests count as lost (the contract: empty only when idle; an
+engine may prefill for a while)."""
+
 
 class Driver:
     """Answers a round's asks with an engine, a cascade and, where the recipe has one, a judge."""
@@ -25,6 +29,8 @@ class Driver:
         self.engine, self.cascade, self.clock, self.judge = engine, cascade, clock, judge
         self._growing: dict[str, Growing] = {}
         """Requests in the engine, in ask order."""
+        self._idle = 0
+        """Engine steps in a row that gave nothing."""
 
     def submit(self, round_: Round, asks: Iterable[Ask]) -> None:
         """Hand generation asks to the engine; one it refuses fails at once."""
@@ -44,17 +50,29 @@ class Driver:
             if isinstance(ask, JudgeAsk):
                 round_.tell(Judged(ask.id, self.cascade.judge(ask.task, ask.rollout)))
             elif isinstance(ask, CompareAsk):
-                round_.tell(Compared(ask.id, self.judge.compare(ask.group) if self.judge else []))
+                round_.tell(self._compare(ask))
             elif isinstance(ask, ScoreAsk):
                 scores.append(ask)
-        for score in self.engine.score([a.item for a in scores]) if scores else ():
-            round_.tell(Scored(score.id, score.logprobs))
+        found = {s.id: s.logprobs for s in self.engine.score([a.item for a in scores])} if scores else {}
+        for ask in scores:
+            logprobs = found.get(ask.id)
+            round_.tell(Failed(ask.id, "lost: the engine gave no scores") if logprobs is None else Scored(ask.id, logprobs))
+
+    def _compare(self, ask: CompareAsk) -> Compared | Failed:
+        try:
+            return Compared(ask.id, self.judge.compare(ask.group) if self.judge else [])
+        except Exception as error:  # the judge's own fault: the group goes on without its word
+            return Failed(ask.id, f"judge: {type(error).__name__}: {error}")
 
     def grow(self, round_: Round) -> None:
         """One engine step, and the stopper's word on what is growing."""
         stopper = round_.slots.stop
-        for chunk in self.engine.step(stopper.every if stopper else None):
+        chunks = self.engine.step(stopper.every if stopper else None)
+        for chunk in chunks:
             self._growing[chunk.request].add(chunk)
+        self._idle = 0 if chunks else self._idle + 1
+        if self._idle > MAX_IDLE_STEPS:
+            self._give_up()
         for cost in self.engine.prefilled():
             self._growing[cost.request].prefill(cost)
         if stopper is None:
@@ -68,6 +86,16 @@ class Driver:
                 work.add(chunk)
             work.stop = StopReason.PRUNED if action is Action.PRUNE else StopReason.EARLY_EXIT
 
+    def _give_up(self) -> None:
+        """The engine has live requests and no progress: take back what it has, so that the round fails instead of waiting."""
+        for work in self._growing.values():
+            if work.stop is None:
+                if (rest := self.engine.cancel(work.ask.id)) is not None:
+                    work.chunks.append(rest)
+                work.stop = StopReason.FAILED
+        if self.engine.live():
+            raise RuntimeError(f"the engine keeps {self.engine.live()} requests that it neither advances nor gives back")
+
     def deliver(self, round_: Round) -> int:
         """Tell the round about every ended request, in ask order; returns how many."""
         lost = not self.engine.live()
@@ -77,7 +105,7 @@ class Driver:
             if work.stop is None:
                 round_.tell(Failed(work.ask.id, "lost: the engine forgot it", work.generated))
             elif work.stop is StopReason.FAILED:
-                round_.tell(Failed(work.ask.id, "engine: no finite token", work.generated))
+                round_.tell(Failed(work.ask.id, "engine: it broke or made no progress", work.generated))
             else:
                 round_.tell(Generated(work.ask.id, work.rollout(self.clock())))
         return len(ended)

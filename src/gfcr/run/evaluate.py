@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 from gfcr.asks import GenerateAsk
 from gfcr.drivers.assemble import Growing
+from gfcr.drivers.base import MAX_IDLE_STEPS
 from gfcr.engine.contract import Engine, Request, StopSpec
 from gfcr.filter.cascade import Cascade
 from gfcr.round import Renderer
 from gfcr.run.seeds import stream_key
-from gfcr.types import Node, Sampling, Task, derive_id
+from gfcr.types import Node, Sampling, StopReason, Task, derive_id
 
 HELDOUT_SEED = 20260529
 """Seed of every evaluation's streams."""
@@ -56,11 +57,22 @@ def _run(engine: Engine, cascade: Cascade, render: Renderer, tasks: Sequence[Tas
         for i in range(samples):
             request = Request(derive_id("heldout", task.id, i), path, sampling, max_tokens,
                               stream_key(HELDOUT_SEED, "heldout", task.id, i), stop)
-            growing[request.id] = (task, Growing(GenerateAsk(request.id, "", task.id, request)))
-            engine.submit(request)
-    while engine.live():
-        for chunk in engine.step():
+            work = Growing(GenerateAsk(request.id, "", task.id, request))
+            growing[request.id] = (task, work)
+            try:
+                engine.submit(request)
+            except ValueError:  # longer than the model: nobody can say how it would have answered
+                work.stop = StopReason.FAILED
+    idle = 0
+    while engine.live() and idle <= MAX_IDLE_STEPS:
+        chunks = engine.step()
+        idle = 0 if chunks else idle + 1
+        for chunk in chunks:
             growing[chunk.request][1].add(chunk)
+    for _, work in growing.values():
+        if work.stop is None:
+            engine.cancel(work.ask.id)
+            work.stop = StopReason.FAILED
     context = sum(p.computed for p in engine.prefilled())
     right = judged = tokens = unscorable = 0
     for task, work in growing.values():
