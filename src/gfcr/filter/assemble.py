@@ -12,6 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from gfcr.engine.contract import ScoreItem
+from gfcr.filter.pack import packed_row
 from gfcr.types import (
     Batch,
     Group,
@@ -19,19 +21,25 @@ from gfcr.types import (
     Member,
     Normalise,
     PartKind,
-    Path,
     PreferencePair,
     Rollout,
     Segment,
     TokenSource,
+    path_ids,
     path_length,
 )
 
 _FLOATS = ("advantages", "rl_weights", "behaviour", "proximal", "reference", "temperature")
 
 
-def build_batch(groups: Sequence[Group], normalise: Normalise, constant: float | None, round_number: int, version: int) -> Batch:
-    """One row per member in the loss, in group and member order; a batch of no rows when there are none."""
+def build_batch(groups: Sequence[Group], normalise: Normalise, constant: float | None, round_number: int, version: int,
+                packed: bool = False) -> Batch:
+    """One row per member in the loss, in group and member order; a batch of no rows when there are none.
+
+    `packed`: one row per group, in which shared tokens stand once (filter/pack.py); its rows have no rewards of their own.
+    """
+    if packed:
+        return _packed_batch(groups, normalise, constant, round_number, version)
     rows: list[tuple[int, Member]] = [(g, m) for g, group in enumerate(groups) for m in group.members.values()
                                       if m.in_loss and m.credit is not None]
     columns = _Columns(sum(path_length(m.rollout.trained_path) for _, m in rows))
@@ -47,6 +55,29 @@ def build_batch(groups: Sequence[Group], normalise: Normalise, constant: float |
         group_ids=tuple(g.id for g in groups), rollout_ids=tuple(m.rollout.id for _, m in rows), normalise=normalise,
         constant=constant, round=round_number, version=version, preferences=pairs,
         rewards={n: np.asarray([_nan(m.signals.rewards.get(n)) for _, m in rows], np.float32) for n in names},
+        media={i: media for i, (g, _) in enumerate(rows) if (media := _media(groups[g]))}, **columns.arrays())
+
+
+def _packed_batch(groups: Sequence[Group], normalise: Normalise, constant: float | None, round_number: int, version: int) -> Batch:
+    rows = [(g, row) for g, group in enumerate(groups) if (row := packed_row(group, normalise)) is not None]
+    columns = _Columns(sum(len(row.parents) for _, row in rows))
+    offsets = [0]
+    for _, row in rows:
+        for segment, same_context in zip(row.segments, row.same_context):
+            span = columns.segment(segment, same_context)
+            if segment.role is LossRole.RL:
+                columns.loss(span, row.advantages[span.start - offsets[-1]:span.stop - offsets[-1]], 1.0)
+        offsets.append(columns.at)
+
+    def joined(arrays: list[np.ndarray], dtype: type) -> np.ndarray:
+        return np.concatenate(arrays).astype(dtype) if arrays else np.empty(0, dtype)
+
+    return Batch(
+        offsets=np.asarray(offsets, np.int64), groups=np.asarray([g for g, _ in rows], np.int32),
+        group_ids=tuple(g.id for g in groups), rollout_ids=tuple("+".join(row.rollout_ids) for _, row in rows), normalise=normalise,
+        constant=constant, round=round_number, version=version, parents=joined([row.parents for _, row in rows], np.int32),
+        multiplicity=joined([row.multiplicity for _, row in rows], np.float32),
+        leaves=np.asarray([row.leaves for _, row in rows], np.int32), preferences=(), rewards={},
         media={i: media for i, (g, _) in enumerate(rows) if (media := _media(groups[g]))}, **columns.arrays())
 
 
@@ -66,88 +97,69 @@ class _Columns:
         credit = member.credit
         assert credit is not None
         start = self.at
-        same_context = member.rollout.train_path is None
         for node in member.rollout.trained_path:
-            segment = node.segment
-            span = slice(self.at, self.at + len(segment))
-            self.at = span.stop
-            self.input_ids[span] = segment.ids
-            if segment.version is not None:
-                self.versions[span] = segment.version
-            if segment.sampling is not None:
-                self.floats["temperature"][span] = segment.sampling.temperature
-            proximal = segment.tracks.get("proximal")
-            if proximal is not None:
-                self.floats["proximal"][span] = proximal
-            if (reference := segment.tracks.get("reference")) is not None:
-                self.floats["reference"][span] = reference
-            if segment.source is TokenSource.REPLAYED and proximal is not None:
-                self.floats["behaviour"][span] = proximal
-            elif segment.logprobs is not None and same_context:
-                self.floats["behaviour"][span] = segment.logprobs
-            if segment.role is LossRole.RL:
-                self.rl_mask[span] = True
-                self.floats["rl_weights"][span] = credit.weight
-                advantage = credit.advantage
-                self.floats["advantages"][span] = advantage[span.start - start:span.stop - start] if isinstance(advantage, np.ndarray) \
-                    else advantage
-            elif segment.role is LossRole.CE:
+            span = self.segment(node.segment, member.rollout.train_path is None)
+            if node.segment.role is LossRole.RL:
+                value = credit.advantage
+                self.loss(span, value[span.start - start:span.stop - start] if isinstance(value, np.ndarray) else value, credit.weight)
+            elif node.segment.role is LossRole.CE:
                 self.ce_weights[span] = credit.ce_weight
         return self.at
+
+    def segment(self, segment: Segment, same_context: bool) -> slice:
+        """Append a segment's tokens and what is known of them, without any loss."""
+        span = slice(self.at, self.at + len(segment))
+        self.at = span.stop
+        self.input_ids[span] = segment.ids
+        if segment.version is not None:
+            self.versions[span] = segment.version
+        if segment.sampling is not None:
+            self.floats["temperature"][span] = segment.sampling.temperature
+        proximal = segment.tracks.get("proximal")
+        if proximal is not None:
+            self.floats["proximal"][span] = proximal
+        if (reference := segment.tracks.get("reference")) is not None:
+            self.floats["reference"][span] = reference
+        if segment.source is TokenSource.REPLAYED and proximal is not None:
+            self.floats["behaviour"][span] = proximal
+        elif segment.logprobs is not None and same_context:
+            self.floats["behaviour"][span] = segment.logprobs
+        return span
+
+    def loss(self, span: slice, advantage: float | np.ndarray, weight: float) -> None:
+        """Give these tokens an RL loss."""
+        self.rl_mask[span] = True
+        self.floats["rl_weights"][span] = weight
+        self.floats["advantages"][span] = advantage
 
     def arrays(self) -> dict[str, np.ndarray]:
         return {"input_ids": self.input_ids, "rl_mask": self.rl_mask, "ce_weights": self.ce_weights, "versions": self.versions,
                 **self.floats}
 
 
+def score_item(rollout: Rollout) -> ScoreItem:
+    """The rollout's trained path, to be scored where a policy sampled it, each part under its own law."""
+    spans, offset = [], 0
+    for node in rollout.trained_path:
+        end = offset + len(node.segment)
+        if node.segment.sampling is not None and end > offset:
+            spans.append((offset, end, node.segment.sampling))
+        offset = end
+    return ScoreItem(rollout.id, path_ids(rollout.trained_path), tuple(spans))
+
+
 def rescored(rollout: Rollout, logprobs: np.ndarray) -> Rollout:
-    """The rollout with `logprobs` (float32 over the path's tokens) as its actions' `proximal` track, marked as replayed."""
+    """The rollout with `logprobs` (float32 over the trained path's tokens) as its actions' `proximal` track, marked as
+    replayed."""
     path, offset = [], 0
-    for node in rollout.path:
+    for node in rollout.trained_path:
         end = offset + len(node.segment)
         if node.segment.sampling is not None:
             tracks = {**node.segment.tracks, "proximal": logprobs[offset:end]}
             node = replace(node, segment=replace(node.segment, tracks=tracks, source=TokenSource.REPLAYED))
         path.append(node)
         offset = end
-    return replace(rollout, path=tuple(path))
-
-
-def packed_rows(group: Group, normalise: Normalise) -> tuple[list[Segment], np.ndarray, np.ndarray, np.ndarray]:
-    """A group's members in the loss as one row in which shared nodes stand once.
-
-    Returns (segments in row order, parents int32[n], advantages float32[n], multiplicity float32[n]); advantages are the
-    sums of the leaves' weighted advantages, times 1/length of each leaf under sequence-mean, so the gradient equals that
-    of one row per leaf.
-    """
-    segments: list[Segment] = []
-    starts: dict[str, int] = {}
-    parents: list[np.ndarray] = []
-    at = 0
-    leaves = [m for m in group.members.values() if m.in_loss and m.credit is not None]
-    for member in leaves:
-        last = -1
-        for node in member.rollout.trained_path:
-            n = len(node.segment)
-            if node.id not in starts:
-                starts[node.id] = at
-                segments.append(node.segment)
-                parents.append(np.concatenate([[last], np.arange(at, at + n - 1)])[:n])
-                at += n
-            last = starts[node.id] + n - 1 if n else last
-    advantages, multiplicity = np.zeros(at), np.zeros(at)
-    for member in leaves:
-        assert member.credit is not None
-        length = sum(len(n.segment) for n in member.rollout.trained_path if n.segment.role is LossRole.RL)
-        scale = member.credit.weight / (max(length, 1) if normalise is Normalise.SEQUENCE_MEAN else 1)
-        offset = 0
-        for node in member.rollout.trained_path:
-            n, start = len(node.segment), starts[node.id]
-            value = member.credit.advantage
-            advantages[start:start + n] += scale * (value[offset:offset + n] if isinstance(value, np.ndarray) else value)
-            multiplicity[start:start + n] += 1
-            offset += n
-    return segments, np.concatenate(parents).astype(np.int32), advantages.astype(np.float32), multiplicity.astype(np.float32)
+    return replace(rollout, path=tuple(path)) if rollout.train_path is None else replace(rollout, train_path=tuple(path))
 
 
 def _media(group: Group) -> tuple[str, ...]:
@@ -161,4 +173,4 @@ def _nan(value: float | None) -> float:
     return float("nan") if value is None else value
 
 
-__all__ = ["Path", "build_batch", "packed_rows", "rescored"]
+__all__ = ["build_batch", "rescored", "score_item"]

@@ -1,7 +1,6 @@
 """Segments: consecutive tokens with one author and one law.
 
-Invariants: token arrays are read-only; only ACTION tokens (and DEMO tokens where a method declares it) may carry an RL
-loss; `logprobs` belong to the law named by `sampling` (after temperature and truncation), never to another one.
+Invariants: token arrays are read-only; only ACTION tokens (and DEMO tokens where a method declares it) may carry a loss; `logprobs` belong to the law named by `sampling` (after temperature and truncation), never to another one.
 """
 
 from __future__ import annotations
@@ -158,6 +157,8 @@ class Segment:
             object.__setattr__(self, "tracks", MappingProxyType(tracks))
         if self.role is LossRole.RL and self.kind not in (SegmentKind.ACTION, SegmentKind.DEMO):
             raise ValueError(f"segment {self.kind}: an RL loss needs ACTION tokens (or DEMO where a method declares it)")
+        if self.role is LossRole.CE and self.kind not in (SegmentKind.ACTION, SegmentKind.DEMO):
+            raise ValueError(f"segment {self.kind}: a cross-entropy loss needs ACTION or DEMO tokens")
 
     def __len__(self) -> int:
         return len(self.ids)
