@@ -95,3 +95,13 @@ class Scored:
 Event = Generated | Failed | Judged | Compared | Scored
 
 AsksById = Mapping[str, Ask]
+
+_ANSWERS: dict[type, tuple[type, ...]] = {GenerateAsk: (Generated, Failed), JudgeAsk: (Judged, Failed),
+                                          CompareAsk: (Compared, Failed), ScoreAsk: (Scored, Failed)}
+
+
+def answers(event: Event, ask: Ask) -> bool:
+    """Whether `event` may answer `ask` (a rollout's generation and its judgement have the same id)."""
+    if isinstance(event, Generated) and event.rollout.id != event.id:
+        return False
+    return event.id == ask.id and isinstance(event, _ANSWERS[type(ask)])

@@ -11,89 +11,34 @@ zero-variance tests see every completed group, fresh members only, before any ad
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any
 
-from gfcr.asks import Ask, CompareAsk, Compared, Event, Failed, GenerateAsk, Generated, JudgeAsk, Judged, ScoreAsk, Scored
+from gfcr.asks import (
+    Ask,
+    CompareAsk,
+    Compared,
+    Event,
+    Failed,
+    GenerateAsk,
+    Generated,
+    JudgeAsk,
+    Judged,
+    ScoreAsk,
+    Scored,
+    answers,
+)
 from gfcr.context import Stream, View
-from gfcr.control.slots import Action, Prefix
-from gfcr.engine.contract import Request, ScoreItem, StopSpec
-from gfcr.filter.admission import admit, drop_group, replace_member
-from gfcr.filter.assemble import build_batch, rescored
-from gfcr.registry import FrozenModel
+from gfcr.control.slots import Action, Allocation, Prefix
+from gfcr.engine.contract import Request, StopSpec
+from gfcr.filter.admission import admit, drop_group, leave, replace_member, restore_member
+from gfcr.filter.assemble import build_batch, rescored, score_item
+from gfcr.replay.slots import Augment
+from gfcr.round_state import Phase, Renderer, RoundSettings, Work, copy_group, likely_causes, why_empty
 from gfcr.run.budget import Budget
 from gfcr.run.seeds import stream_key
 from gfcr.slots import Slots
-from gfcr.types import (
-    Batch,
-    Decision,
-    Drop,
-    Group,
-    GroupState,
-    Member,
-    Node,
-    Normalise,
-    Path,
-    Role,
-    Rollout,
-    Segment,
-    Status,
-    StopReason,
-    Task,
-    derive_id,
-    path_ids,
-    path_length,
-)
-
-
-class Renderer(Protocol):
-    def __call__(self, task: Task) -> Segment:
-        """The task's prompt as a PROMPT segment."""
-
-
-class RoundSettings(FrozenModel):
-    """Bounds of a round."""
-
-    groups: int = 16
-    """Groups planned."""
-    k: int = 8
-    """Rollouts planned per group (K)."""
-    max_tokens: int = 64
-    """Longest answer, in tokens."""
-    max_context: int | None = None
-    """Longest prompt plus answer the model takes, in tokens; None = not known."""
-    min_groups: int = 1
-    """A round that cannot afford this many groups does not start: the budget is exhausted."""
-    max_stages: int = 8
-    """Allocation stages per group."""
-    max_waves: int = 10
-    """Times a round may select groups; a refill's own bound may be lower."""
-    retries: int = 2
-    """Times a failed request is asked again."""
-    min_members: int = 2
-    """A group that closes with fewer judged members is abandoned."""
-    normalise: Normalise = Normalise.TOKEN_MEAN
-    constant: float | None = None
-    """Denominator of constant normalisation, in tokens; None for the other modes."""
-
-
-class Phase(StrEnum):
-    SELECT = "select"
-    ROLLOUT = "rollout"
-    SCORE = "score"
-    DONE = "done"
-
-
-@dataclass(slots=True)
-class _Work:
-    """Outstanding work of one group."""
-
-    open: set[str] = field(default_factory=set)
-    """Ids of unanswered asks."""
-    next_member: int = 0
-    prompt: Path = ()
-    seed_nodes: Path = ()
+from gfcr.types import Batch, Decision, Drop, Group, GroupState, Member, Node, Role, Status, StopReason, derive_id, path_length
 
 
 class Round:
@@ -112,7 +57,7 @@ class Round:
         self.reason = ""
         """Why the round ended without a batch; empty otherwise."""
         self._asks: dict[str, Ask] = {}
-        self._work: dict[str, _Work] = {}
+        self._work: dict[str, Work] = {}
         self._attempts: dict[str, int] = {}
         self._outbox: list[Ask] = []
         self._batch: Batch | None = None
@@ -134,17 +79,23 @@ class Round:
         return asks
 
     def tell(self, event: Event) -> None:
-        """Take an answer. Raises KeyError for one that nothing outstanding asked for."""
-        ask = self._asks.pop(event.id)
+        """Take an answer. Raises KeyError, and changes nothing, for one that nothing outstanding asked for."""
+        ask = self._asks.get(event.id)
+        if ask is None or not answers(event, ask):
+            raise KeyError(f"nothing outstanding asked for the {type(event).__name__} of {event.id}: late, or a second answer")
+        del self._asks[event.id]
         group = self.groups[ask.group.id if isinstance(ask, CompareAsk) else ask.group]
         self._work[group.id].open.discard(event.id)
         match event:
             case Generated(rollout=rollout):
                 self.budget.settle(event.id, rollout.cost.generated)
-                group.members[rollout.id] = Member(rollout)
-                self._emit(JudgeAsk(rollout.id, group.id, group.task, rollout), group)
+                member = group.members[rollout.id] = Member(self._work[group.id].trained(rollout))
+                if rollout.stop is StopReason.PRUNED:  # ended on purpose and out of the loss: no verdict about the policy
+                    leave(member, Drop.PRUNED)
+                else:
+                    self._emit(JudgeAsk(rollout.id, group.id, group.task, member.rollout), group)
             case Failed():
-                self._retry(ask, event, group)
+                self._failed(ask, event, group)
             case Judged(signals=signals):
                 member = group.members[event.id]
                 member.signals = signals
@@ -164,7 +115,8 @@ class Round:
         for rollout, (action, reason) in verdicts.items():
             ask = self._asks[rollout]
             assert isinstance(ask, GenerateAsk)
-            self._decide("stop", rollout, action, reason, self.groups[ask.group])
+            if action is not Action.CONTINUE:
+                self._decide("stop", rollout, action, reason, self.groups[ask.group])
         return {rollout: action for rollout, (action, _) in verdicts.items()}
 
     def ready(self) -> Batch | None:
@@ -180,12 +132,15 @@ class Round:
         return list(self._asks.values())
 
     def close(self, reason: str) -> None:
-        """End the round now. Outstanding requests are settled as having generated nothing; tell their tokens first."""
+        """End the round now, without a batch; a round that is done stays as it is. Outstanding requests are settled as having
+        generated nothing; tell their tokens first."""
+        if self.done:
+            return
         for ask in self._asks.values():
             if isinstance(ask, GenerateAsk):
                 self.budget.settle(ask.id, 0)
         for group in self.groups.values():
-            if group.state is GroupState.OPEN:
+            if group.state is not GroupState.ABANDONED:
                 self._abandon(group, reason)
         self._asks.clear()
         self._outbox.clear()
@@ -193,18 +148,19 @@ class Round:
         self._decide("round", "", "close", reason)
 
     def state_dict(self) -> dict[str, Any]:
-        """All that is in flight, as data of `gfcr.types` and plain containers; asks are to be issued again."""
-        return {"phase": self.phase, "wave": self.wave, "groups": self.groups, "decisions": list(self.decisions),
-                "failed": dict(self.failed), "reason": self.reason, "asks": dict(self._asks), "attempts": dict(self._attempts),
-                "work": {g: (set(w.open), w.next_member, w.prompt, w.seed_nodes) for g, w in self._work.items()},
-                "batch": self._batch}
+        """All that is in flight, as a copy that later events do not change; asks are to be issued again."""
+        return {"phase": self.phase, "wave": self.wave, "groups": {g: copy_group(group) for g, group in self.groups.items()},
+                "decisions": list(self.decisions), "failed": dict(self.failed), "reason": self.reason, "asks": dict(self._asks),
+                "attempts": dict(self._attempts), "work": {g: work.state() for g, work in self._work.items()}, "batch": self._batch}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict`; every unanswered ask is asked again, under its old id and stream key."""
-        self.phase, self.wave, self.groups = state["phase"], state["wave"], dict(state["groups"])
+        self.phase, self.wave = state["phase"], state["wave"]
+        self.groups = {g: copy_group(group) for g, group in state["groups"].items()}
         self.decisions, self.failed, self.reason = list(state["decisions"]), Counter(state["failed"]), state["reason"]
-        self._asks, self._attempts, self._batch = dict(state["asks"]), dict(state["attempts"]), state["batch"]
-        self._work = {g: _Work(set(open_), n, prompt, seeds) for g, (open_, n, prompt, seeds) in state["work"].items()}
+        self._attempts, self._batch = dict(state["attempts"]), state["batch"]
+        self._work = {g: Work.of(work) for g, work in state["work"].items()}
+        self._asks = {i: CompareAsk(i, self.groups[i]) if isinstance(ask, CompareAsk) else ask for i, ask in state["asks"].items()}
         self._outbox = list(self._asks.values())
         for ask in self._asks.values():
             if isinstance(ask, GenerateAsk) and ask.id not in self.budget.reserved:
@@ -216,16 +172,16 @@ class Round:
         """Open up to n groups, as many as the budget can carry; returns how many."""
         self.wave += 1
         limit = self.budget.affordable(self.settings.k * self.settings.max_tokens)
-        n = n if limit is None else min(n, limit)
-        if self.wave == 1 and n < self.settings.min_groups:
+        if self.wave == 1 and limit is not None and limit < self.settings.min_groups:
             return 0
+        n = n if limit is None else min(n, limit)
         taken = {g.task.id for g in self.groups.values()}
         opened = 0
         for pick in self.slots.select.select(n, taken, self.view) if n > 0 else []:
             group = Group(derive_id("group", self.view.seed, self.number, len(self.groups), pick.task.id), pick.task, self.number,
                           self.view.version)
             self.groups[group.id] = group
-            self._work[group.id] = _Work()
+            self._work[group.id] = Work()
             self._decide("select", group.id, "open", pick.reason, group, **dict(pick.data))
             self._seed(group)
             opened += group.state is GroupState.OPEN
@@ -235,14 +191,15 @@ class Round:
         """Render the prompt and what conditions generation beside it."""
         work = self._work[group.id]
         work.prompt = (Node(derive_id("prompt", group.task.id), None, self.render(group.task)),)
-        longest, room = path_length(work.prompt) + self.settings.max_tokens, self.settings.max_context
-        if room is not None and longest > room:
-            self._abandon(group, f"prompt_too_long: {path_length(work.prompt)} tokens + {self.settings.max_tokens} > {room}")
+        room = None if self.settings.max_context is None else self.settings.max_context - self.settings.max_tokens
+        if room is not None and path_length(work.prompt) > room:
+            self._abandon(group, f"prompt_too_long: {path_length(work.prompt)} tokens, room for {room} before the longest answer")
         elif self.slots.seed is not None and (seed := self.slots.seed.seed(group, self.view)) is not None:
-            parent = work.prompt[0].id
-            for i, segment in enumerate(seed.segments):
-                node = Node(derive_id("seed", group.id, i), parent, segment)
-                work.seed_nodes, parent = (*work.seed_nodes, node), node.id
+            length = path_length(work.prompt) + sum(map(len, seed.segments))
+            if room is not None and length > room:
+                self._decide("seed", group.id, "leave_out", f"too_long: {length} tokens with it, room for {room}", group)
+                return
+            work.add_seed(group.id, seed)
             self._decide("seed", group.id, "condition", seed.reason, group)
 
     # ---- allocate and generate ---------------------------------------------------------------------------------
@@ -252,10 +209,12 @@ class Round:
         ready = [g for g in self.groups.values() if g.state is GroupState.OPEN and not self._work[g.id].open]
         if not ready:
             return
-        for group_id, allocation in self.slots.allocate.allocate(ready, self.view).items():
-            group = self.groups[group_id]
+        answered = self.slots.allocate.allocate(ready, self.view)
+        for group in ready:
+            allocation = answered.get(group.id) or Allocation(0, "the allocator gave no answer")
             if allocation.park:
                 group.state, group.reason = GroupState.PARKED, allocation.reason
+                self._decide("allocate", group.id, "park", allocation.reason, group)
             elif allocation.n <= 0:
                 self._close_group(group, allocation.reason)
             elif group.stage >= self.settings.max_stages:
@@ -290,8 +249,13 @@ class Round:
         self._emit(GenerateAsk(rollout_id, group.id, group.task.id, request), group)
         return True
 
-    def _retry(self, ask: Ask, event: Failed, group: Group) -> None:
-        """A failed request is asked again, on a fresh stream, a bounded number of times."""
+    def _failed(self, ask: Ask, event: Failed, group: Group) -> None:
+        """A failed request is asked again, on a fresh stream, a bounded number of times; an unjudged answer stays unscorable;
+        an injected answer that could not be scored is taken out, because its old log-probabilities belong to other weights."""
+        if isinstance(ask, ScoreAsk):
+            leave(group.members[event.id], Drop.FAILED)
+            if (replaced := self._work[group.id].replaced.pop(event.id, None)) is not None:
+                restore_member(group.members[replaced])
         if not isinstance(ask, GenerateAsk):
             self._decide("round", event.id, "give_up", event.reason, group)
             return
@@ -313,6 +277,7 @@ class Round:
             self._abandon(group, f"too_few_members: {judged} judged of {group.planned} planned ({reason})")
             return
         group.state, group.reason = GroupState.CLOSED, reason
+        self._decide("round", group.id, "close_group", reason, group)
         if self.slots.judge is not None:
             self._emit(CompareAsk(group.id, group), group)
 
@@ -344,7 +309,7 @@ class Round:
         """Learn, augment, and ask for the scores of what was injected."""
         closed = self._closed()
         if not closed:
-            self.reason = self.reason or self._why_empty()
+            self.reason = why_empty(self.groups, self.budget, self.settings)
             self.phase = Phase.DONE
             self._decide("round", "", "close", self.reason)
             return
@@ -356,39 +321,42 @@ class Round:
                 self._inject(group, augment)
         self.phase = Phase.SCORE
 
-    def _inject(self, group: Group, augment: Any) -> None:
+    def _inject(self, group: Group, augment: Augment) -> None:
         for injection in augment.augment(group, self.view):
             artifact = injection.artifact
-            source: Rollout = artifact.rollout
-            member = Member(replace(source, id=derive_id("injected", group.id, artifact.id)), Role.INJECTED,
-                            in_loss=injection.in_loss, signals=artifact.signals, source=artifact.id)
+            if artifact.rollout is None or (injected := derive_id("injected", group.id, artifact.id)) in group.members:
+                continue
+            member = Member(replace(artifact.rollout, id=injected), Role.INJECTED, in_loss=injection.in_loss,
+                            signals=artifact.signals, source=artifact.id)
             if injection.replaces is not None:
                 replace_member(group.members[injection.replaces])
-            group.members[member.rollout.id] = member
-            self._decide("augment", member.rollout.id, "inject", injection.reason, group, replaces=injection.replaces or "")
+                self._work[group.id].replaced[injected] = injection.replaces
+            group.members[injected] = member
+            self._decide("augment", injected, "inject", injection.reason, group, replaces=injection.replaces or "")
             if injection.rescore and injection.in_loss:
-                item = ScoreItem(member.rollout.id, path_ids(member.rollout.path), sampled_spans(member.rollout.path))
-                self._emit(ScoreAsk(item.id, group.id, item), group)
+                self._emit(ScoreAsk(injected, group.id, score_item(member.rollout)), group)
 
     def _finish(self) -> None:
-        """Shape, admit, credit, store, and build the batch."""
+        """Shape, admit, mix in replayed groups, credit, build the batch, and store: replay's writes come after all its reads."""
         closed = self._closed()
         kept_out = self.slots.refill.keep(closed, self.settings.groups) if self.slots.refill else {}
         for group in closed:
             if self.slots.shape is not None:
                 for rollout_id, shaped in self.slots.shape.shape(group, self.view).items():
                     group.members[rollout_id].signals = replace(group.members[rollout_id].signals, shaped=shaped)
-            self.slots.keep(group, self.view, self.decisions)
             admit(group, self.slots.admission)
             if group.id in kept_out:
                 drop_group(group, Drop(kept_out[group.id]))
-            self.slots.credit_group(group)
         mixed = self.slots.mix.mix(closed, self.view) if self.slots.mix else closed
+        for group in mixed:
+            self.slots.credit_group(group)
         if self.slots.credit_batch is not None:
             self.slots.credit_batch.credit(mixed)
         if self.slots.off_policy is not None:
             self.slots.off_policy.weigh(mixed, self.view)
         self._batch = build_batch(mixed, self.settings.normalise, self.settings.constant, self.number, self.view.version)
+        for group in closed:
+            self.slots.keep(group, self.view, self.decisions)
         self.phase = Phase.DONE
 
     # ---- small things ------------------------------------------------------------------------------------------
@@ -404,32 +372,9 @@ class Round:
     def _decide(self, slot: str, subject: str, action: str, reason: str, group: Group | None = None, **data: Any) -> None:
         self.decisions.append(Decision(slot, subject, action, reason, data, group.task.id if group else ""))
 
-    def _why_empty(self) -> str:
-        if not self.groups:
-            limit = self.budget.affordable(self.settings.k * self.settings.max_tokens)
-            if limit is not None and limit < self.settings.min_groups:
-                return "budget"
-            return "no_tasks"
-        return "all_abandoned: " + self.causes()
-
     def causes(self) -> str:
         """The likely causes of a round without enough signal."""
-        counts = Counter(g.composition if g.state is GroupState.CLOSED else g.reason.split(":")[0] for g in self.groups.values())
-        hints = {"all_right": "tasks too easy", "all_wrong": "tasks too hard or the verifier too strict",
-                 "unscored": "the verifier could judge nothing", "too_few_members": "requests fail",
-                 "prompt_too_long": "prompts exceed the model's context"}
-        return ", ".join(f"{n} groups {kind} ({hints[kind]})" if kind in hints else f"{n} groups {kind}" for kind, n in counts.most_common())
+        return likely_causes(self.groups.values())
 
 
-def sampled_spans(path: Path) -> tuple[tuple[int, int, Any], ...]:
-    """(start, end, law) of the path's sampled segments, in flat offsets."""
-    spans, offset = [], 0
-    for node in path:
-        end = offset + len(node.segment)
-        if node.segment.sampling is not None and len(node.segment):
-            spans.append((offset, end, node.segment.sampling))
-        offset = end
-    return tuple(spans)
-
-
-__all__ = ["Phase", "Round", "RoundSettings", "StopReason"]
+__all__ = ["Phase", "Renderer", "Round", "RoundSettings"]

@@ -7,6 +7,8 @@ changes no other member's credit.
 
 from __future__ import annotations
 
+from typing import Literal
+
 from gfcr.registry import FrozenModel
 from gfcr.types import Drop, Group, Member, Role, Status
 
@@ -17,7 +19,7 @@ REWARD_TOLERANCE = 1e-6
 class AdmissionSettings(FrozenModel):
     invalid_reward: float = 0.0
     """Reward of an answer that a gate refused; 0 is the wrong answer's reward."""
-    overlong: str = "keep"
+    overlong: Literal["keep", "mask"] = "keep"
     """`keep`: a truncated answer counts as judged. `mask`: it leaves loss and baseline (overlong filtering,
     arXiv:2503.14476)."""
     drop_zero_variance: bool = True
@@ -30,9 +32,9 @@ def admit(group: Group, settings: AdmissionSettings) -> None:
         if member.drop is not None:
             member.in_baseline = member.in_loss = False
         elif member.signals.reward is None:
-            _leave(member, Drop.UNSCORABLE)
+            leave(member, Drop.UNSCORABLE)
         elif settings.overlong == "mask" and member.rollout.stop.truncated and member.fresh:
-            _leave(member, Drop.OVERLONG)
+            leave(member, Drop.OVERLONG)
         elif not member.in_loss:
             member.drop = Drop.NO_LOSS
     if settings.drop_zero_variance and not has_signal(group):
@@ -49,15 +51,21 @@ def drop_group(group: Group, reason: Drop) -> None:
     """Take a whole group out of the loss."""
     for member in group.members.values():
         if member.drop is None:
-            _leave(member, reason)
+            leave(member, reason)
 
 
 def replace_member(member: Member) -> None:
     """An injected member takes this one's place."""
-    _leave(member, Drop.REPLACED)
+    leave(member, Drop.REPLACED)
 
 
-def _leave(member: Member, reason: Drop) -> None:
+def restore_member(member: Member) -> None:
+    """The member that was to take this one's place fell out."""
+    member.drop, member.in_baseline, member.in_loss = None, True, True
+
+
+def leave(member: Member, reason: Drop) -> None:
+    """Take a member out of baseline and loss."""
     member.drop, member.in_baseline, member.in_loss = reason, False, False
 
 

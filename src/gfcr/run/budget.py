@@ -29,7 +29,9 @@ class Budget:
         return None if available is None else available // tokens_each
 
     def reserve(self, request: str, tokens: int) -> bool:
-        """Reserve the worst case of a request; False when it does not fit."""
+        """Reserve the worst case of a request; False when it does not fit. Raises ValueError for one reserved already."""
+        if request in self.reserved:
+            raise ValueError(f"request {request} is reserved already")
         available = self.available()
         if available is not None and tokens > available:
             return False

@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from gfcr.types import COST_FIELDS, Cost, Drop, Group
+from gfcr.types import COST_FIELDS, Cost, Drop, Group, GroupState
 
 
 @dataclass(slots=True)
@@ -45,8 +45,9 @@ class Ledger:
                 sums["prefilled"] += cost.prefilled
                 sums["cached"] += cost.cached
                 sums["env_steps"] += cost.env_steps
-                if member.drop is not None and cost.generated:
-                    wasted[member.drop] += cost.generated
+                reached = group.state is GroupState.CLOSED and member.credit is not None and member.drop is None
+                if not reached and cost.generated:
+                    wasted[member.drop or group.state] += cost.generated
         for reason, tokens in failed.items():
             sums["generated"] += tokens
             wasted[reason or Drop.FAILED] += tokens
