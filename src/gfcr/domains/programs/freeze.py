@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,7 @@ SEED = 20261129
 DATA = Path(__file__).parent / "data"
 HELDOUT_SIZE = 400
 HELDOUT_LENGTHS = {"D": (1, 8), "D-long": (9, 12), "B1": (3, 8), "B2": (3, 8), "B3": (3, 8), "HARD": (3, 8)}
-HARD_CANDIDATES, HARD_SAMPLES, HARD_MOST = 384, 24, 1
+HARD_CANDIDATES, HARD_SAMPLES, HARD_MOST = 544, 24, 1
 
 
 def draw(purpose: str, lengths: Sequence[int], taken: set[str]) -> list[Program]:
@@ -74,7 +75,8 @@ def screen(checkpoint: Path, taken: set[str]) -> list[tuple[str, str]]:
     from gfcr.domains.programs.decode import outcomes
 
     torch.set_num_threads(1)
-    model = AutoModelForCausalLM.from_pretrained(checkpoint).eval()
+    model: Any = AutoModelForCausalLM.from_pretrained(checkpoint)
+    model.eval()
     candidates = draw("HARD candidates", spread(HARD_CANDIDATES, 5, 8), taken)
     right, _ = outcomes(model, [p.prompt for p in candidates], [final_pair(p) for p in candidates], HARD_SAMPLES, 1.0,
                         stream_key(SEED, "programs.freeze", "screen") % 2**63)

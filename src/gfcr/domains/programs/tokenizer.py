@@ -7,7 +7,7 @@ outside the vocabulary is an error, never dropped.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gfcr.domains.programs.language import LETTERS
 
@@ -46,5 +46,8 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     raw.decoder = decoders.Fuse()
     raw.post_processor = processors.TemplateProcessing(
         single=f"{BOS} $A", pair=f"{BOS} $A $B", special_tokens=[(BOS, BOS_ID)])
-    return PreTrainedTokenizerFast(tokenizer_object=raw, pad_token=PAD, bos_token=BOS, eos_token=END,
-                                   padding_side="left", clean_up_tokenization_spaces=False, model_max_length=128)
+    build: type[Any] = PreTrainedTokenizerFast
+    wrapped: PreTrainedTokenizerFast = build(
+        tokenizer_object=raw, pad_token=PAD, bos_token=BOS, eos_token=END, padding_side="left",
+        clean_up_tokenization_spaces=False, model_max_length=128)
+    return wrapped

@@ -1,8 +1,8 @@
 """Makes the lab's checkpoint: `python -m gfcr.domains.programs.warmstart OUT --seeds 1 2 3`.
 
 Stage 1 teaches clean programs and stops by what the model can do, not at a step count, because the phase transition to
-reading the right line comes at a different step for every seed. Stage 2 spoils it with a sloppy student. Of several seeds
-the one nearest to the target figures is shipped, with its measured figures in `model_card.json`.
+reading the right line comes at a different step for every seed. Stage 2 spoils it with a sloppy student. Of the
+eligible seeds the one nearest to the target figures is shipped, with its measured figures in `model_card.json`.
 
 Invariants: everything follows from the seed (on one torch build and one thread); prompts of held-out sets are never trained on.
 """
@@ -60,7 +60,7 @@ def build_model(seed: int) -> Any:
         vocab_size=len(VOCABULARY), hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4,
         head_dim=16, intermediate_size=128, rope_parameters={"rope_type": "default", "rope_theta": 1e4},
         tie_word_embeddings=True, max_position_embeddings=128, pad_token_id=PAD_ID, bos_token_id=BOS_ID, eos_token_id=END_ID)
-    model = Qwen3ForCausalLM(config)
+    model: Any = Qwen3ForCausalLM(config)
     rng = torch.Generator().manual_seed(stream_key(seed, "warmstart.init") % 2**63)
     with torch.no_grad():
         for name, weight in model.named_parameters():
@@ -109,7 +109,7 @@ def train(model: Any, stage: Stage, student: Student, rng: np.random.Generator, 
         ids, labels = next(stream)
         # right padding needs no mask: causal attention never looks right, and padded labels are ignored
         logits = model(ids[:, :-1]).logits
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten(), ignore_index=IGNORE)
+        loss: Any = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten(), ignore_index=IGNORE)
         optimiser.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -167,6 +167,13 @@ def distance(figures: dict[str, Any]) -> float:
     return math.sqrt(sum((figures[k] - v) ** 2 for k, v in TARGETS.items()) / len(TARGETS))
 
 
+def eligible(clean_greedy: float, clean_long: float, figures: dict[str, Any]) -> bool:
+    """Whether the clean stage holds on other programs than those it was stopped by, and programs of 16 steps, the impossible
+    class of pool B3, are impossible: at more than 1 % some group of eight in every step would have a right answer by luck.
+    """
+    return clean_greedy >= 0.9 and clean_long >= 0.6 and bool(figures["L16"] <= 0.01)
+
+
 def make(seed: int, banned: frozenset[str]) -> tuple[Any, dict[str, Any]]:
     """(model, card) of one seed."""
     started = time.process_time()
@@ -177,7 +184,7 @@ def make(seed: int, banned: frozenset[str]) -> tuple[Any, dict[str, Any]]:
     train(model, SPOIL, sloppy, generator(seed, "warmstart.sloppy"), banned, stop_at_target=False)
     figures = measure(model)
     card = {"script": "python -m gfcr.domains.programs.warmstart", "seed": seed, "clean_steps": learnt,
-            "clean_greedy": round(short, 4), "clean_greedy_long": round(long, 4), "reached": short >= 0.9 and long >= 0.6,
+            "clean_greedy": round(short, 4), "clean_greedy_long": round(long, 4), "eligible": eligible(short, long, figures),
             "sloppy_steps": SPOIL.horizon, "figures": figures, "targets": TARGETS, "distance": round(distance(figures), 4),
             "cpu_seconds": round(time.process_time() - started, 1), "torch": torch.__version__,
             "python": platform.python_version(),
@@ -189,8 +196,9 @@ def save(model: Any, card: dict[str, Any], out: Path) -> None:
     """An ordinary Hugging Face directory with the tokenizer and the card."""
     from transformers import GenerationConfig
 
-    model.generation_config = GenerationConfig(do_sample=True, temperature=1.0, top_k=0, max_new_tokens=ANSWER_TOKENS,
-                                               bos_token_id=BOS_ID, eos_token_id=END_ID, pad_token_id=PAD_ID)
+    settings: Any = GenerationConfig
+    model.generation_config = settings(do_sample=True, temperature=1.0, top_k=0, max_new_tokens=ANSWER_TOKENS,
+                                       bos_token_id=BOS_ID, eos_token_id=END_ID, pad_token_id=PAD_ID)
     model.save_pretrained(out)
     build_tokenizer().save_pretrained(out)
     (out / "model.safetensors").chmod(0o644)  # safetensors writes it for its owner only
