@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +53,8 @@ def commit(run: RunDirectory, record: StepRecord) -> None:
             if record.checkpoint is not None:
                 files.write_durable(checkpoint, _into_directory(record.checkpoint), "checkpoint")
                 values["checkpoint"] = _manifest(checkpoint)
-            _write_rows(run.db, encoded, state, values, run.head)
+            with _portable(step):
+                _write_rows(run.db, encoded, state, values, run.head)
     except BaseException:
         with suppress(OSError, sqlite3.Error):
             if run.last_step() != step:  # an interrupt may arrive just after the transaction: then the files are needed
@@ -89,16 +90,24 @@ def _encode(run: RunDirectory, record: StepRecord) -> StepEncoder:
         raise RunDirectoryError(f"step {record.step}: progress is {record.progress}",
                                 "pass the share of the budget spent, 0 to 1")
     encoded = StepEncoder(record.step, run._stored)
-    try:
+    with _portable(record.step):
         for group in record.groups:
             encoded.group(group)
         if record.batch is not None:
             encoded.batch(record.batch)
         encoded.decisions(record.decisions)
-    except (TypeError, UnicodeEncodeError) as error:
-        raise RunDirectoryError(f"step {record.step} holds a value without a portable form: {error}",
-                                "ids and labels must be valid Unicode, metadata JSON data") from error
     return encoded
+
+
+@contextmanager
+def _portable(step: int) -> Iterator[None]:
+    """Values that JSON or SQLite has no form for, named as the caller's fault and not the disk's."""
+    try:
+        yield
+    except (TypeError, UnicodeEncodeError, OverflowError, sqlite3.IntegrityError, sqlite3.ProgrammingError,
+            sqlite3.InterfaceError) as error:
+        raise RunDirectoryError(f"step {step} holds a value without a portable form: {error}",
+                                "ids and labels must be valid Unicode text, counts 64-bit integers, metadata JSON data") from error
 
 
 def _metrics(record: StepRecord) -> str:

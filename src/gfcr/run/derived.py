@@ -61,12 +61,16 @@ def card(run: RunDirectory) -> dict[str, Any]:
     """The content of card.json."""
     last = run.last_step()
     known = {} if last is None else run.step_row(last)
-    accepted = [{"after_step": step, "environment": loads(text)} for step, text in run.db.execute(
-        "SELECT step, environment FROM environments ORDER BY rowid")]
     return {"format": "gfcr run", "schema": schema.version(run.db), "gfcr": run.meta("gfcr"),
-            "recipe_hash": run.meta("recipe_hash"), "environment": run.environment, "resumed_in": accepted,
+            "recipe_hash": run.meta("recipe_hash"), "environment": run.environment, "resumed_in": _accepted(run),
             "steps": run.db.execute("SELECT count(*) FROM steps").fetchone()[0], "step": last, "round": known.get("round"),
             "version": known.get("version"), "head": run.head}
+
+
+def _accepted(run: RunDirectory) -> list[dict[str, Any]]:
+    """Other environments a resume accepted."""
+    query = "SELECT step, environment FROM environments ORDER BY rowid"
+    return [{"after_step": step, "environment": loads(text)} for step, text in run.db.execute(query)]
 
 
 def write_card(run: RunDirectory) -> None:

@@ -45,8 +45,8 @@ class StepEncoder:
         self.tasks: dict[bytes, Row] = {}
         """Digest -> (id, reference_rev, body)."""
         self._prepared: dict[int, bytes] = {}
-        self._pending: dict[bytes, tuple[Node, int, bytes]] = {}
-        """Nodes with a checksum that no stored rollout has needed so far: (node, form, arrays)."""
+        self._pending: dict[bytes, tuple[str, str | None, int, int, bytes]] = {}
+        """Nodes that no stored rollout has needed so far: (id, parent, form, count, arrays)."""
         self._nodes: dict[bytes, int] = {}
         self._forms: dict[tuple[Any, ...], int] = {}
         self._form_text: list[str] = []
@@ -74,8 +74,8 @@ class StepEncoder:
             key = self._forms[known] = len(self._form_text)
             layout = ["int32 ids"] + ["float32 logprobs"] * (segment.logprobs is not None)
             layout += [f"float32 tracks.{name}" for name in segment.tracks]
-            row = (str(segment.kind), int(segment.turn), segment.author, _int(segment.version), law and law_body(law),
-                   str(segment.role), segment.source and str(segment.source), segment.template, dumps(layout))
+            row = (str(segment.kind), int(segment.turn), _text(segment.author), _int(segment.version), law and law_body(law),
+                   str(segment.role), segment.source and str(segment.source), _text_or_none(segment.template), dumps(layout))
             self._form_text.append(ascii(row))
             self.rows["forms"].append((self.step, key, *row))
         self._last[kind] = segment, key
@@ -92,8 +92,9 @@ class StepEncoder:
             if segment.tracks:
                 raw += b"".join([track.tobytes() for track in segment.tracks.values()])
             form = self.form(segment)
-            found = self._prepared[id(node)] = node_checksum(node.id, node.parent, self._form_text[form], raw)
-            self._pending[found] = (node, form, raw)
+            name, parent = _text(node.id), _text_or_none(node.parent)
+            found = self._prepared[id(node)] = node_checksum(name, parent, self._form_text[form], raw)
+            self._pending[found] = (name, parent, form, len(segment.ids), raw)
         return found
 
     def _place(self, checksums: list[bytes]) -> str:
@@ -102,10 +103,9 @@ class StepEncoder:
         for checksum in checksums:
             key = self._nodes.get(checksum)
             if key is None:
-                node, form, raw = self._pending.pop(checksum)
+                name, parent, form, count, raw = self._pending.pop(checksum)
                 key = self._nodes[checksum] = len(self.rows["nodes"])
-                self.rows["nodes"].append(
-                    (self.step, key, node.id, node.parent, form, self.payload.add(raw), len(node.segment.ids), checksum))
+                self.rows["nodes"].append((self.step, key, name, parent, form, self.payload.add(raw), count, checksum))
             keys.append(key)
         return " ".join(map(str, keys))
 
@@ -133,7 +133,7 @@ class StepEncoder:
         rest: list[Any] = [rollout.seed, _named(COST_FIELDS, _costs(rollout.cost)), _named(_TIMES, _times(rollout.times))]
         if rollout.state_keys or rollout.meta:
             rest += [list(rollout.state_keys), dict(rollout.meta)]
-        return path, train, (rollout.id, rollout.task_id, str(rollout.stop), dumps(rest))
+        return path, train, (_text(rollout.id), _text(rollout.task_id), str(rollout.stop), dumps(rest))
 
     def known(self, rollout: Rollout) -> tuple[int, int] | None:
         """Where this very object went in this step; None when it did not."""
@@ -157,7 +157,7 @@ class StepEncoder:
             body = task_body(task)
             digest = blake2b(body.encode(), digest_size=16).digest()
             self._tasks[id(task)] = digest
-            self.tasks[digest] = (task.id, task.reference_rev, body)
+            self.tasks[digest] = (_text(task.id), _text(task.reference_rev), body)
         return digest
 
     def group(self, group: Group) -> int:
@@ -167,7 +167,7 @@ class StepEncoder:
         preferences = [[p.chosen, p.rejected, p.weight] for p in group.preferences]
         body = dumps([group.reason, comparisons, preferences]) if group.reason or comparisons or preferences else None
         self.rows["groups"].append(
-            (self.step, key, group.id, self.task(group.task), group.task.id, int(group.round), int(group.version),
+            (self.step, key, _text(group.id), self.task(group.task), _text(group.task.id), int(group.round), int(group.version),
              int(group.planned), int(group.stage), str(group.state), body))
         for number, (name, member) in enumerate(group.members.items()):
             self._member(key, number, name, member)
@@ -189,8 +189,8 @@ class StepEncoder:
             body.append(name)
         correct = signals.correct
         self.rows["members"].append(
-            (self.step, group, number, *at, str(member.role), int(member.in_baseline), int(member.in_loss), member.cohort,
-             None if member.drop is None else str(member.drop), member.source, _real(signals.reward),
+            (self.step, group, number, *at, str(member.role), int(member.in_baseline), int(member.in_loss), _text(member.cohort),
+             None if member.drop is None else str(member.drop), _text_or_none(member.source), _real(signals.reward),
              None if correct is None else int(correct), _real(advantage), dumps(body)))
 
     # ---- batch, decisions --------------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ class StepEncoder:
         for decision in decisions:
             body = (dumps_exact([decision.reason, dict(decision.data)], f"data of decision {decision.slot}:{decision.action}")
                     if decision.data else dumps([decision.reason]))
-            rows.append((self.step, len(rows), decision.slot, decision.subject, decision.action, decision.task, body))
+            rows.append((self.step, len(rows), *map(_text, (decision.slot, decision.subject, decision.action, decision.task)), body))
 
 
 def law_body(law: Sampling) -> str:
@@ -272,6 +272,19 @@ def rows_hash(rows: dict[str, list[Row]]) -> str:
 def _named(names: Sequence[str], values: Sequence[float]) -> dict[str, float]:
     """What is not 0, by name (a field that a later version adds does not move the others)."""
     return {name: value for name, value in zip(names, values) if value or (value.__class__ is float and copysign(1.0, value) < 0)}
+
+
+def _text(value: str) -> str:
+    """`value` as an exact str (an enum's value); SQLite would turn a number into text without a word."""
+    if value.__class__ is str:
+        return value
+    if isinstance(value, str):
+        return str(value)
+    raise TypeError(f"{value!r} is a {type(value).__name__} where text belongs")
+
+
+def _text_or_none(value: str | None) -> str | None:
+    return None if value is None else _text(value)
 
 
 def _int(value: int | None) -> int | None:

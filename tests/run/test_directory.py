@@ -1,0 +1,353 @@
+"""Creating, opening, reading, refusing: what a run directory says about itself and about what is not one."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import store_writer
+
+from gfcr.run import files, schema
+from gfcr.run.directory import RunDirectory, RunDirectoryError, StepRecord, Tampered
+from gfcr.types import Group, Task
+
+STEPS = 6
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    store_writer.go(tmp_path / "run", STEPS)
+    return tmp_path / "run"
+
+
+# ---- creating and opening ------------------------------------------------------------------------------------------
+
+
+def test_create_refuses_a_run_and_foreign_files(path: Path, tmp_path: Path) -> None:
+    with pytest.raises(RunDirectoryError, match=r"holds a run already\n.*gfcr resume"):
+        RunDirectory.create(path, {})
+    for name in ("thesis.tex", "recipe.json", "run.sqlite"):
+        other = tmp_path / f"other-{name}"
+        other.mkdir()
+        (other / name).write_text("mine")
+        with pytest.raises(RunDirectoryError, match=f"not empty: {name}"):
+            RunDirectory.create(other, {})
+        assert (other / name).read_text() == "mine"
+
+
+def test_create_accepts_an_empty_directory_and_refuses_data_that_is_no_json(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    RunDirectory.create(tmp_path / "run", {}).close()
+    with pytest.raises(RunDirectoryError, match="not JSON data"):
+        RunDirectory.create(tmp_path / "b", {"x": object()})
+    with pytest.raises(RunDirectoryError, match="not JSON data"):
+        RunDirectory.create(tmp_path / "b", {"x": float("nan")})
+
+
+def test_open_says_what_is_not_a_run(tmp_path: Path) -> None:
+    with pytest.raises(RunDirectoryError, match="is no directory"):
+        RunDirectory.open(tmp_path / "nowhere")
+    with pytest.raises(RunDirectoryError, match="it is empty"):
+        RunDirectory.read(tmp_path)
+    (tmp_path / "run.sqlite").write_bytes(b"no database at all, but long enough to be looked at" * 20)
+    with pytest.raises(RunDirectoryError, match="no database of a gfcr run"):
+        RunDirectory.open(tmp_path)
+
+
+def test_second_writer_is_refused_and_a_reader_is_not(path: Path) -> None:
+    with RunDirectory.open(path) as run:
+        with pytest.raises(RunDirectoryError, match="being written by this process"):
+            RunDirectory.open(path)
+        script = f"from gfcr.run.directory import RunDirectory; RunDirectory.open({str(path)!r})"
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        other = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=False)
+        assert f"being written by process {os.getpid()} on" in other.stderr
+        with RunDirectory.read(path) as reader:
+            run.commit(StepRecord(STEPS, 9, 9))
+            assert reader.last_step() == STEPS and len(reader.groups(0)) == 2
+            with pytest.raises(RunDirectoryError, match="reading only"):
+                reader.commit(StepRecord(99, 9, 9))
+    RunDirectory.open(path).close()
+
+
+def test_a_forked_child_neither_commits_nor_holds_the_lock(path: Path) -> None:
+    run = RunDirectory.open(path)
+    read, write = os.pipe()
+    if (pid := os.fork()) == 0:
+        try:
+            run.commit(StepRecord(STEPS, 0, 0))
+        except RunDirectoryError as error:
+            os.write(write, str(error).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    assert b"this is its child" in os.read(read, 400)
+    run.close()
+    RunDirectory.open(path).close()
+
+
+def test_a_step_is_never_written_twice(path: Path) -> None:
+    with RunDirectory.open(path) as run, pytest.raises(RunDirectoryError, match=r"step 5 cannot be committed.*last .* is 5"):
+        run.commit(StepRecord(5, 5, 5))
+
+
+def test_a_read_only_disk_can_be_read(path: Path, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "tmpfs", disk], capture_output=True, check=False).returncode:
+        pytest.skip("no right to mount a tmpfs")
+    try:
+        shutil.copytree(path, disk / "run")
+        subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+        with RunDirectory.read(disk / "run") as run:
+            assert run.last_step() == STEPS - 1 and run.verify() == []
+        with pytest.raises(RunDirectoryError, match="access refused while opening"):
+            RunDirectory.open(disk / "run")
+        with pytest.raises(RunDirectoryError, match="access refused while creating"):
+            RunDirectory.create(disk / "other", {})
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+def test_nothing_committed_yet(tmp_path: Path) -> None:
+    with RunDirectory.create(tmp_path / "run", {"a": 1}, {"device": "cpu"}) as run:
+        assert run.resume_point() is None and run.metrics() == [] and run.verify() == [] and run.last_step() is None
+        assert run.recipe == {"a": 1} and run.environment == {"device": "cpu"}
+        with pytest.raises(RunDirectoryError, match="no step 0"):
+            run.groups(0)
+
+
+# ---- resuming ------------------------------------------------------------------------------------------------------
+
+
+def test_resume_point_names_checkpoint_and_batches(path: Path) -> None:
+    with RunDirectory.open(path) as run:
+        point = run.resume_point()
+        assert point is not None and (point.step, point.checkpoint_step, point.batches.steps) == (5, 4, (5,))
+        assert [progress for _, progress in point.batches] == [5 / STEPS]
+        older = run.resume_point(before=4)
+        assert older is not None and (older.checkpoint_step, older.batches.steps) == (2, (4, 5))  # step 3 had no batch
+        assert sorted(p.name for p in (path / "checkpoints").iterdir()) == ["2", "4"]
+
+
+def test_recipe_and_environment_must_be_the_runs_own(path: Path) -> None:
+    with pytest.raises(RunDirectoryError, match="another recipe: name: 'writer' in the run, 'x' given"):
+        RunDirectory.open(path, {**store_writer.RECIPE, "name": "x"})
+    with RunDirectory.open(path) as run:
+        other = {**store_writer.ENVIRONMENT, "threads": 2}
+        with pytest.raises(RunDirectoryError, match="threads: 1 at creation, 2 now"):
+            run.check_environment(other)
+        assert run.check_environment(other, allow=["threads"]) == {"threads": (1, 2)}
+        assert run.check_environment(store_writer.ENVIRONMENT) == {}
+        assert json.loads((path / "card.json").read_text())["resumed_in"] == [{"after_step": 5, "environment": other}]
+
+
+def test_states_are_bounded_and_refuse_what_has_no_portable_form(path: Path) -> None:
+    with RunDirectory.open(path) as run:
+        assert run.db.execute("SELECT step FROM states").fetchall() == [(4,), (5,)]
+        with pytest.raises(RunDirectoryError, match=r"state\.slots\.a\[1\] is a builtins.object"):
+            run.commit(StepRecord(6, 6, 6, state={"slots": {"a": [1, object()]}}))
+        with pytest.raises(RunDirectoryError, match=r"state\.x is an array of dtype object"):
+            run.commit(StepRecord(6, 6, 6, state={"x": np.array([None])}))
+        with pytest.raises(RunDirectoryError, match=r"metrics.loss is a"):
+            run.commit(StepRecord(6, 6, 6, metrics={"loss": object()}))
+        with pytest.raises(RunDirectoryError, match="round is 7, the record says 6"):
+            run.commit(StepRecord(6, 6, 6, metrics={"round": 7}))
+        with pytest.raises(RunDirectoryError, match="left no file"):
+            run.commit(StepRecord(6, 6, 6, checkpoint=lambda folder: None))
+        with pytest.raises(RunDirectoryError, match="without a portable form"):
+            run.commit(StepRecord(6, 6, 6, [Group("\ud800", Task("t", "x"), 0, 0)]))
+        with pytest.raises(RunDirectoryError, match="without a portable form"):
+            run.commit(StepRecord(6, 6, 6, [Group(5, Task("t", "x"), 0, 0)]))
+        with pytest.raises(RunDirectoryError, match="without a portable form"):
+            run.commit(StepRecord(6, 6, 6, [Group("g", Task("t", "x"), 2**63, 0)]))
+        assert run.verify() == []
+
+
+# ---- damage --------------------------------------------------------------------------------------------------------
+
+
+def flip(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+
+def update(path: Path, statement: str) -> None:
+    db = sqlite3.connect(path / "run.sqlite")
+    db.execute(statement)
+    db.commit()
+    db.close()
+
+
+def differences(path: Path) -> list[str]:
+    with RunDirectory.read(path) as run:
+        return [str(d) for d in run.verify()]
+
+
+def test_flipped_byte_in_a_payload(path: Path) -> None:
+    flip(path / "segments" / "5.bin")
+    (found,) = differences(path)
+    assert found.startswith("segments/5.bin, step 5: expected ") and "hash" in found
+    with RunDirectory.open(path) as run:
+        point = run.resume_point()
+        assert point is not None
+        with pytest.raises(Tampered, match=r"segments/5\.bin: \d+ bytes with hash"):
+            list(point.batches)
+        with pytest.raises(Tampered, match=r"segments/5.bin"):
+            run.groups(5)
+        assert len(run.groups(4)) == 2
+
+
+def test_single_rollouts_are_checked_too(path: Path) -> None:
+    file = path / "segments" / "2.bin"
+    file.write_bytes(bytes(len(file.read_bytes())))
+    with RunDirectory.read(path) as run, pytest.raises(Tampered, match=r"segments/2\.bin, bytes \d+ to \d+ \(node p"):
+        run.rollout("r2.0.0")
+
+
+def test_flipped_byte_in_a_checkpoint_and_the_way_round_it(path: Path) -> None:
+    flip(path / "checkpoints" / "4" / "model.safetensors")
+    (found,) = differences(path)
+    assert found.startswith("checkpoints/4/model.safetensors, step 4: expected")
+    with RunDirectory.open(path) as run:
+        with pytest.raises(Tampered, match=r"checkpoints/4/model.*\n.*resume_point\(before=4\)"):
+            run.resume_point()
+        assert run.resume_point(before=4).checkpoint_step == 2
+
+
+@pytest.mark.parametrize("statement, says", [
+    ("UPDATE members SET reward = 1.0 WHERE step = 5 AND key = 0 AND grp = 0", "rows, step 5"),
+    ("UPDATE rollouts SET stop = 'failed' WHERE step = 1 AND key = 0", "rows, step 1"),
+    ("DELETE FROM decisions WHERE step = 3", "rows, step 3"),
+    ("DELETE FROM nodes WHERE step = 2 AND key = 1", "rows, step 2"),
+    ("UPDATE tasks SET body = replace(body, 'task 1', 'task 9')", "table tasks"),
+    ("UPDATE states SET body = zeroblob(40) WHERE step = 5", "table states, step 5"),
+])
+def test_changed_rows_are_found(path: Path, statement: str, says: str) -> None:
+    update(path, statement)
+    (found,) = differences(path)
+    assert says in found
+
+
+@pytest.mark.parametrize("statement", ["UPDATE steps SET version = 9 WHERE step = 1", "UPDATE steps SET metrics = '{}' WHERE step = 2",
+                                       "DELETE FROM steps WHERE step = 3", "DELETE FROM steps WHERE step = 5",
+                                       "UPDATE meta SET value = 'x' WHERE name = 'environment'"])
+def test_a_broken_chain_is_refused(path: Path, statement: str) -> None:
+    update(path, statement)
+    with pytest.raises(Tampered, match="expected"):
+        RunDirectory.open(path)
+    assert differences(path)
+
+
+def test_changed_recipe_missing_payload_and_foreign_card_are_refused(path: Path, tmp_path: Path) -> None:
+    recipe = (path / "recipe.json").read_text()
+    (path / "recipe.json").write_text(recipe.replace("writer", "reader"))
+    with pytest.raises(Tampered, match=r"recipe.json: expected hash"):
+        RunDirectory.open(path)
+    (path / "recipe.json").write_text(recipe)
+    card = (path / "card.json").read_text()
+    (path / "card.json").write_text(card.replace('"head": "', '"head": "00'))
+    with pytest.raises(Tampered, match=r"card.json, step 5: expected a head of this run's chain"):
+        RunDirectory.open(path)
+    (path / "card.json").write_text(card)
+    payload = (path / "segments" / "3.bin").read_bytes()
+    (path / "segments" / "3.bin").unlink()
+    with pytest.raises(Tampered, match=r"segments/3.bin, step 3: expected .* found no file"):
+        RunDirectory.open(path)
+    (path / "segments" / "3.bin").write_bytes(payload)
+    RunDirectory.open(path).close()
+    assert differences(path) == []
+
+
+def test_orphans_go_and_what_is_not_ours_stays(path: Path) -> None:
+    (path / "segments" / "6.bin").write_bytes(b"x")
+    (path / "segments" / ".writing-7.bin").write_bytes(b"x")
+    (path / "checkpoints" / "5").mkdir()
+    (path / "checkpoints" / "best").mkdir()
+    (path / "notes.txt").write_text("mine")
+    assert [d.split(":")[0] for d in differences(path)] == ["checkpoints/5", "segments/.writing-7.bin", "segments/6.bin"]
+    RunDirectory.open(path).close()
+    assert differences(path) == [] and (path / "notes.txt").exists() and (path / "checkpoints" / "best").exists()
+    assert not (path / "segments" / "6.bin").exists() and not (path / "checkpoints" / "5").exists()
+
+
+@pytest.mark.parametrize("damage", [lambda text: text[:-20], lambda text: text + "{}\n", lambda text: "", lambda text: text[300:]])
+def test_metrics_file_is_mended(path: Path, damage) -> None:
+    file = path / "metrics.jsonl"
+    whole = file.read_text()
+    file.write_text(damage(whole))
+    assert differences(path)[0].startswith("metrics.jsonl: expected 6 lines")
+    RunDirectory.open(path).close()
+    assert file.read_text() == whole
+    rows = [json.loads(line) for line in whole.splitlines()]
+    assert [row["step"] for row in rows] == list(range(STEPS)) and rows[0]["loss"] == {"$float": "nan"}
+
+
+def test_missing_derived_files_are_made_again(path: Path) -> None:
+    (path / "metrics.jsonl").unlink()
+    (path / "card.json").unlink()
+    RunDirectory.open(path).close()
+    assert differences(path) == []
+
+
+# ---- versions, disks -----------------------------------------------------------------------------------------------
+
+
+def test_an_old_run_is_migrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "run"
+    with monkeypatch.context() as old:  # a directory as format version 1 wrote it
+        old.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:1])
+        old.setattr("gfcr.run.derived._accepted", lambda run: [])
+        old.setattr(schema.migrate, "__defaults__", (schema.MIGRATIONS[:1],))
+        store_writer.go(path, 3)
+    db = sqlite3.connect(path / "run.sqlite")
+    assert schema.version(db) == 1 and not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'environments'").fetchone()
+    db.close()
+    with RunDirectory.read(path) as run:  # a reader changes nothing, and reads it
+        assert schema.version(run.db) == 1 and len(run.groups(1)) == 2 and run.verify() == []
+    with RunDirectory.open(path) as run:
+        assert schema.version(run.db) == len(schema.MIGRATIONS) and run.verify() == []
+    store_writer.go(path, 5)
+    assert differences(path) == []
+
+
+def test_a_failed_migration_changes_nothing() -> None:
+    db = sqlite3.connect(":memory:", isolation_level=None)
+    with pytest.raises(sqlite3.OperationalError):
+        schema.migrate(db, "x", ("CREATE TABLE a (b)", "CREATE TABLE c (d); INSERT INTO nowhere VALUES (1)"))
+    assert schema.version(db) == 1 and [n for (n,) in db.execute("SELECT name FROM sqlite_master")] == ["a"]
+
+
+def test_a_run_from_the_future_is_refused(path: Path) -> None:
+    update(path, "PRAGMA user_version = 99")
+    for way in (RunDirectory.open, RunDirectory.read):
+        with pytest.raises(RunDirectoryError, match=r"format version 99, this gfcr reads up to 2\n.*pip install -U gfcr"):
+            way(path)
+
+
+def test_network_file_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"/dev/vda / ext4 rw 0 0\nhost:/x {tmp_path} nfs4 rw 0 0\ntmpfs {tmp_path}/local tmpfs rw 0 0\n")
+    assert files.filesystem(tmp_path / "run", str(mounts)) == "nfs4"
+    assert files.filesystem(tmp_path / "local" / "run", str(mounts)) == "tmpfs"
+    assert files.filesystem(Path("/"), str(mounts)) == "ext4" and files.filesystem(tmp_path, "/nowhere") == ""
+    assert files.is_network("fuse.sshfs") and not files.is_network("overlay")
+    monkeypatch.setattr(files, "filesystem", lambda path: "nfs4")
+    with pytest.raises(RunDirectoryError, match=r"network file system \(nfs4\)"):
+        RunDirectory.create(tmp_path / "run", {})
+    with pytest.warns(RuntimeWarning, match="nfs4"):
+        RunDirectory.create(tmp_path / "run", {}, network="warn").close()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with RunDirectory.open(tmp_path / "run", network="allow") as run:
+            assert run.db.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+            run.commit(StepRecord(0, 0, 0))
