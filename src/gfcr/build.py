@@ -104,14 +104,18 @@ def build(recipe: Recipe, seed: int) -> Parts:
     context = Build(seed, loaded.tasks, recipe.control.groups, recipe.k, recipe.generate.max_tokens, loaded.privileged, decode)
     trainer = Trainer(load_model(place, recipe.train.device, "float32"), recipe.train, seed)
     engine = make_engine(recipe, place, decode)
-    settings = RoundSettings(
-        groups=recipe.control.groups, k=recipe.k, max_tokens=recipe.generate.max_tokens,
-        max_context=engine.capabilities().max_length,
+    settings = round_settings(recipe, engine.capabilities().max_length)
+    return Parts(recipe, seed, loaded.tasks, loaded.heldout, make_slots(recipe, context), make_cascade(recipe, context), renderer,
+                 engine, trainer, StopSpec(eos_ids(tokenizer, trainer.model), recipe.generate.stop_strings), settings)
+
+
+def round_settings(recipe: Recipe, max_context: int | None) -> RoundSettings:
+    """Bounds of the recipe's rounds; `max_context`: longest prompt plus answer the engine takes, in tokens."""
+    return RoundSettings(
+        groups=recipe.control.groups, k=recipe.k, max_tokens=recipe.generate.max_tokens, max_context=max_context,
         min_groups=recipe.control.min_groups or max(1, recipe.control.groups // 2), max_stages=recipe.control.max_stages,
         max_waves=recipe.control.max_waves, retries=recipe.control.retries, min_members=recipe.control.min_members,
         normalise=recipe.loss.normalise, constant=_constant(recipe))
-    return Parts(recipe, seed, loaded.tasks, loaded.heldout, make_slots(recipe, context), make_cascade(recipe, context), renderer,
-                 engine, trainer, StopSpec(eos_ids(tokenizer, trainer.model), recipe.generate.stop_strings), settings)
 
 
 def make_slots(recipe: Recipe, context: Build) -> Slots:

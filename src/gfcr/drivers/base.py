@@ -82,8 +82,8 @@ class Driver:
             if action is Action.CONTINUE:
                 continue
             work = self._growing[rollout]
-            if (chunk := self.engine.cancel(rollout)) is not None:
-                work.add(chunk)
+            if (rest := self.engine.cancel(rollout)) is not None:
+                work.add(rest)
             work.stop = StopReason.PRUNED if action is Action.PRUNE else StopReason.EARLY_EXIT
 
     def _give_up(self) -> None:

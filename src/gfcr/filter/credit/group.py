@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
+from pydantic import Field
 
 from gfcr.context import Build
 from gfcr.filter.admission import REWARD_TOLERANCE
@@ -55,7 +56,7 @@ class GRPO(_GroupBaseline):
     class Settings(FrozenModel):
         std: Literal["population", "sample"] = "population"
         """`population` (ddof 0) or `sample` (ddof 1; TRL, verl). The choice changes every advantage by sqrt((n-1)/n)."""
-        eps: float = 1e-4
+        eps: float = Field(1e-4, ge=0)
         """Added to the std (TRL 1e-4, verl 1e-6)."""
 
     def __init__(self, settings: Settings, build: Build) -> None:
@@ -63,6 +64,8 @@ class GRPO(_GroupBaseline):
 
     def advantages(self, rewards: np.ndarray) -> np.ndarray:
         centre = centred(rewards)
+        if not centre.any():
+            return centre
         ddof = 1 if self.settings.std == "sample" else 0
         return centre / (np.sqrt((centre**2).sum() / (len(centre) - ddof)) + self.settings.eps)
 
