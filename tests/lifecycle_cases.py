@@ -58,6 +58,7 @@ class ScriptEngine:
         self.scored: list[ScoreItem] = []
         self.decoded = 0
         self._said: dict[str, str] = {}
+        self._told: Counter[str] = Counter()
         self._queue: list[Request] = []
         self._prefilled: list[Prefilled] = []
 
@@ -83,30 +84,41 @@ class ScriptEngine:
         return line[nth % len(line)]
 
     def step(self, tokens: int | None = None) -> list[Chunk]:
-        out = []
+        """The next `tokens` tokens of every live request, or all of them."""
+        out, alive = [], []
         for request in self._queue:
-            letter, prompt = self._said[request.id], decode(list(request.path[0].segment.ids))
-            if letter == "l":
+            ids, stop = self._answer(request)
+            if ids is None:
                 continue
-            if letter == "t":
-                ids, stop = encode_answer("a" * request.max_new_tokens), StopReason.MAX_TOKENS
-            elif letter == "f":
-                ids, stop = encode_answer("aaa"), StopReason.FAILED
-            else:
-                text = letter[1:] if letter.startswith("=") else answer_text(prompt, letter)
-                ids, stop = [*encode_answer(text), END_ID], StopReason.EOS
-            self.decoded += len(ids)
-            array = np.asarray(ids, np.int32)
-            logprobs = (-0.1 * np.arange(1, len(ids) + 1)).astype(np.float32)
-            out.append(Chunk(request.id, array, logprobs, 3, {"entropy": np.full(len(ids), 0.5, np.float32)}, stop))
-        self._queue = []
+            start = self._told[request.id]
+            end = len(ids) if tokens is None else min(len(ids), start + tokens)
+            self._told[request.id] = end
+            self.decoded += end - start
+            logprobs = (-0.1 * np.arange(start + 1, end + 1)).astype(np.float32)
+            tracks = {"entropy": np.full(end - start, 0.5, np.float32)}
+            out.append(Chunk(request.id, np.asarray(ids[start:end], np.int32), logprobs, 3, tracks, stop if end == len(ids) else None))
+            if end < len(ids):
+                alive.append(request)
+        self._queue = alive
         return out
+
+    def _answer(self, request: Request) -> tuple[list[int] | None, StopReason | None]:
+        letter, prompt = self._said[request.id], decode(list(request.path[0].segment.ids))
+        if letter == "l":
+            return None, None
+        if letter == "t":
+            return encode_answer("a" * request.max_new_tokens), StopReason.MAX_TOKENS
+        if letter == "f":
+            return encode_answer("aaa"), StopReason.FAILED
+        text = letter[1:] if letter.startswith("=") else answer_text(prompt, letter)
+        return [*encode_answer(text), END_ID], StopReason.EOS
 
     def prefilled(self) -> list[Prefilled]:
         out, self._prefilled = self._prefilled, []
         return out
 
     def cancel(self, request: str) -> Chunk | None:
+        self._queue = [r for r in self._queue if r.id != request]
         return None
 
     def live(self) -> int:
@@ -152,6 +164,7 @@ class Lab:
     seed: int = 0
     limit: int | None = None
     number: int = 0
+    """Of the next round."""
     slots: Slots = field(init=False)
     cascade: Cascade = field(init=False)
     budget: Budget = field(init=False)

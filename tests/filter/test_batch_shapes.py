@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from group_cases import LAW, action, group, member, plain, rollout, signals
 
 from gfcr.filter.assemble import build_batch, rescored, score_item
 from gfcr.types import (
@@ -21,6 +20,7 @@ from gfcr.types import (
     Task,
     TokenSource,
 )
+from group_cases import LAW, action, group, member, plain, rollout, signals
 
 P = SegmentKind.PROMPT
 

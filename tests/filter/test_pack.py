@@ -4,12 +4,12 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
-from group_cases import action, group, member, plain
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gfcr.filter.assemble import build_batch
 from gfcr.types import Credit, LossRole, Node, Normalise, Preference, Rollout, SegmentKind, StopReason
+from group_cases import action, group, member, plain
 
 MODES = [(Normalise.TOKEN_MEAN, None), (Normalise.SEQUENCE_MEAN, None), (Normalise.CONSTANT, 16.0)]
 

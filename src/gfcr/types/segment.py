@@ -6,9 +6,10 @@ Invariants: token arrays are read-only; only ACTION tokens (and DEMO tokens wher
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -162,3 +163,7 @@ class Segment:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles are built anew: read-only views of mappings cannot be pickled, and arrays come back writable."""
+        return Segment, tuple(dict(self.tracks) if f.name == "tracks" else getattr(self, f.name) for f in fields(self))
