@@ -27,8 +27,16 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on std
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a recipe value, e.g. train.lr=3e-4; repeatable.")]
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+PIPE_WIDTH = 140
+"""Columns of a table that goes into a file or a pipe, where no terminal says how wide it is."""
+
+
+def _console(stderr: bool) -> Console:
+    console = Console(stderr=stderr, highlight=False)
+    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=PIPE_WIDTH)
+
+
+out, err = _console(False), _console(True)
 
 
 class Interrupted(Exception):

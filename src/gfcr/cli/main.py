@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import typer
 
-from gfcr.cli import catalog, run
+from gfcr.cli import catalog, compare, report, run
 
 app = typer.Typer(
     name="gfcr", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich",
@@ -31,6 +31,8 @@ def _main(version: bool = typer.Option(False, "--version", callback=_version, is
 
 app.command("run")(run.run)
 app.command("resume")(run.resume)
+app.command("compare")(compare.compare)
+app.command("report")(report.report)
 app.command("methods")(catalog.methods)
 app.command("check")(catalog.check)
 

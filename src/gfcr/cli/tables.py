@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from gfcr.cli.progress import duration, figure, tokens
+from gfcr.compare.result import best_of, finished_runs
 from gfcr.run.outcome import Outcome
 
 
 def run_table(name: str, result: Outcome) -> Table:
     """One run: what it reached, what it cost."""
-    table = Table(box=SIMPLE_HEAD, title=f"{name}", title_justify="left", title_style="bold", pad_edge=False)
+    table = _table(name)
     table.add_column("held-out")
     for column in ("start", "end", "mean over budget"):
         table.add_column(column, justify="right")
@@ -21,9 +24,83 @@ def run_table(name: str, result: Outcome) -> Table:
                         sorted(result.discarded.items(), key=lambda item: -item[1]))
     table.caption = (f"{result.steps} steps, {tokens(result.tokens)} generated tokens in {duration(result.seconds)}; discarded "
                      f"{percent(result.discarded_share)}" + (f" ({reasons})" if reasons else ""))
-    table.caption_justify, table.caption_style = "left", "dim"
     return table
 
 
 def percent(share: float | None) -> str:
     return "–" if share is None else f"{100 * share:.0f} %"
+
+
+def compare_tables(result: dict[str, Any]) -> list[Table]:
+    """A comparison: the arms at their best variation, the differences, and every variation when something was varied."""
+    out = [_arms_table(result)]
+    if result["differences"]:
+        out.append(_differences_table(result))
+    if any(len(arm["variations"]) > 1 for arm in result["arms"]):
+        out.append(_variations_table(result))
+    return out
+
+
+def spread(value: dict[str, Any]) -> str:
+    """`.523 ± .031`."""
+    return figure(value["mean"]) + ("" if value["sd"] is None else f" ± {figure(value['sd'])}")
+
+
+def interval(value: dict[str, Any]) -> str:
+    """`+.101 (+.040 to +.160)`."""
+    if value["value"] is None:
+        return "–"
+    return signed(value["value"]) + ("" if value["low"] is None else f" ({signed(value['low'])} to {signed(value['high'])})")
+
+
+def signed(value: float) -> str:
+    return ("+" if value >= 0 else "") + figure(value)
+
+
+def _arms_table(result: dict[str, Any]) -> Table:
+    done = max((len(finished_runs(v)) for arm in result["arms"] for v in arm["variations"]), default=0)
+    table = _table(f"held-out accuracy at {tokens(result['budget'])} generated tokens, {done} seed(s)")
+    table.add_column("recipe", style="bold")
+    for name in ("start", "T = 1", "greedy", "AUC", "tokens", "discarded", "seconds"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for arm in result["arms"]:
+        best = best_of(arm)
+        label = f"{arm['name']}\n[dim]{best['label']}[/dim]" if len(arm["variations"]) > 1 else arm["name"]
+        seconds = best["seconds"]["mean"]
+        table.add_row(label, figure(best["start"]["mean"]), f"[bold]{spread(best['final'])}[/bold]", spread(best["final_greedy"]), spread(best["auc"]),
+                      tokens(best["tokens"]["mean"]), percent(best["discarded_share"]["mean"]), "–" if seconds is None else f"{seconds:.0f}")
+    table.caption = "T = 1: sampled at temperature 1. AUC: that accuracy averaged over the budget. Mean ± sd over seeds."
+    return table
+
+
+def _differences_table(result: dict[str, Any]) -> Table:
+    table = _table(f"against {result['first']}, paired by seed, 95 % bootstrap interval")
+    table.add_column("recipe", style="bold")
+    for title in ("AUC", "T = 1", "greedy"):
+        table.add_column(title, justify="right")
+    table.add_column("better AUC", justify="right")
+    for arm in result["arms"][1:]:
+        found = {d["measure"]: d for d in result["differences"] if d["arm"] == arm["name"]}
+        table.add_row(arm["name"], *(interval(found[m]) for m in ("auc", "final", "final_greedy")),
+                      f"{found['auc']['wins']} of {found['auc']['n']}")
+    shares = [f"{s['arm']} recovers {percent(s['value'])} of {s['of']}'s AUC gain over {s['over']}"
+              + ("" if s["low"] is None else f" ({percent(s['low'])} to {percent(s['high'])})") for s in result["gain_shares"]]
+    table.caption = "\n".join(shares) or None
+    return table
+
+
+def _variations_table(result: dict[str, Any]) -> Table:
+    table = _table("every variation; * the arm's best by mean AUC")
+    table.add_column("recipe", style="bold")
+    table.add_column("variation")
+    for name in ("T = 1", "greedy", "AUC", "seeds"):
+        table.add_column(name, justify="right")
+    for arm in result["arms"]:
+        for i, v in enumerate(arm["variations"]):
+            mark = " *" if v["label"] == arm["best"] else ""
+            table.add_row("" if i else arm["name"], v["label"] + mark, spread(v["final"]), spread(v["final_greedy"]), spread(v["auc"]), str(v["auc"]["n"]))
+    return table
+
+
+def _table(title: str) -> Table:
+    return Table(box=SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", caption_justify="left", caption_style="dim", pad_edge=False)
