@@ -1,8 +1,12 @@
 """Log-probabilities: chunked, temperature-aware, padded, packed, split or not, all equal to the plain full forward pass."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from train_cases import VOCAB, batch_of, lab_model, random_rows, tiny_gpt2
 from transformers import Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig
 
@@ -141,6 +145,15 @@ def test_counts_what_goes_through_the_model():
     before = forward.tokens, forward.padded
     run(forward, batch, limit=64)
     assert (forward.tokens - before[0], forward.padded - before[1]) == (seen["real"], seen["padded"])
+
+
+@given(st.lists(st.integers(1, 80), min_size=1, max_size=40), st.integers(1, 400))
+@settings(max_examples=60, deadline=None)
+def test_split_covers_every_row_once_within_the_limit(lengths, limit):
+    lengths = np.sort(np.array(lengths))[::-1]
+    cuts = split_lengths(lengths, limit)
+    assert cuts[0][0] == 0 and cuts[-1][1] == len(lengths) and all(a[1] == b[0] for a, b in pairwise(cuts))
+    assert all((b - a) * lengths[a] <= limit or b - a == 1 for a, b in cuts)
 
 
 def test_split_keeps_the_limit_and_saves_padding():

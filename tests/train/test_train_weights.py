@@ -49,6 +49,25 @@ def test_micro_batches_change_nothing(normalise, changes):
     assert cut_loss == pytest.approx(loss, rel=1e-5)
 
 
+@pytest.mark.parametrize("changes", [{"logits_chunk": 9}, {"checkpoint_layers": True}])
+def test_recomputation_changes_nothing(changes):
+    batch = batch_of(random_rows(8, seed=1))
+    plain, _ = gradient(trainer(), batch)
+    again, _ = gradient(trainer(**changes), batch)
+    assert relative(again, plain) <= 1e-5
+
+
+def test_layers_are_really_recomputed_and_dropout_stays_off():
+    calls = []
+    model = lab_model(attention_dropout=0.5)
+    t = trainer(model, checkpoint_layers=True)
+    model.model.layers[0].self_attn.register_forward_hook(lambda *_: calls.append(1))
+    rows = random_rows(4, seed=1)
+    dropped, _ = gradient(t, batch_of(rows))
+    assert len(calls) == 2
+    assert relative(dropped, gradient(trainer(), batch_of(rows))[0]) <= 1e-5
+
+
 def test_padding_and_masked_rows_change_nothing():
     rows = random_rows(4, seed=2)
     alone, _ = gradient(trainer(), batch_of(rows))

@@ -49,8 +49,8 @@ def batch_of(rows, normalise=Normalise.TOKEN_MEAN, constant=None, round=0, paren
         ce_weights=gather("ce_weights", lambda r, k: np.zeros(k), np.float32), behaviour=gather("behaviour", nan, np.float32),
         proximal=gather("proximal", nan, np.float32), reference=gather("reference", nan, np.float32),
         temperature=gather("temperature", nan, np.float32), versions=np.zeros(n, np.int32),
-        groups=np.zeros(len(rows), np.int32), group_ids=("g",), rollout_ids=tuple(f"r{i}" for i in range(len(rows))), normalise=normalise, constant=constant,
-        parents=parents, round=round)
+        groups=np.zeros(len(rows), np.int32), group_ids=("g",), rollout_ids=tuple(f"r{i}" for i in range(len(rows))),
+        normalise=normalise, constant=constant, parents=parents, round=round)
 
 
 def random_rows(count, seed=0, vocab=VOCAB, low=6, high=24, **fixed):

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from gfcr.errors import ConfigError
 from gfcr.train.micro import MicroBatch, ancestors
@@ -83,6 +84,17 @@ class PolicyForward:
             return additive(seen)
         near = micro.positions[:, :, None] - micro.positions[:, None, :] < self.window
         return {"full_attention": additive(seen), "sliding_attention": additive(seen & near)}
+
+    def checkpoint_layers(self) -> None:
+        """Keep no activations inside layers. Raises ConfigError for a model whose layers cannot be recomputed."""
+        layers = [m for m in self.model.modules() if isinstance(m, GradientCheckpointingLayer)]
+        if not layers or not self.model.supports_gradient_checkpointing:
+            raise ConfigError(f"train.checkpoint_layers: {type(self.model).__name__} has no layers that can be recomputed",
+                              "set train.checkpoint_layers = false and lower train.micro_tokens")
+        new = "activation_checkpointing_enable"  # later transformers; the old name warns there
+        getattr(self.model, new if hasattr(self.model, new) else "gradient_checkpointing_enable")({"use_reentrant": False})
+        for layer in layers:  # transformers recomputes in training mode only; the flag on the layer itself leaves dropout off
+            layer.training = True
 
     def __call__(self, micro: MicroBatch, targets: np.ndarray, temperature: np.ndarray,
                  entropy: bool = True) -> tuple[Tensor, Tensor | None]:

@@ -41,6 +41,8 @@ class TrainSettings(BaseModel):
     """Most padded tokens in one forward pass; a longer row goes alone. Bounds memory, never changes the loss."""
     logits_chunk: int | None = Field(None, ge=1)
     """Tokens whose vocabulary logits exist at once; None = as many as make 2**24 logits (64 MiB in float32)."""
+    checkpoint_layers: bool = False
+    """Recompute each layer in the backward pass instead of keeping its activations: a third more time, far less memory."""
     clip_low: float = Field(0.2, ge=0, le=1)
     """The ratio is clipped below at 1 - clip_low (PPO, arXiv:1707.06347)."""
     clip_high: float = Field(0.28, ge=0)

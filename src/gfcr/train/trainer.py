@@ -2,8 +2,11 @@
 
 Invariants: the loss of an update is sum(w * loss) with w from the whole minibatch, so micro-batches change nothing; a step is
 a pure function of (weights, optimiser state, batch, progress, run seed), so replaying stored batches gives the same weights
-bit for bit; an update whose loss or gradient is not finite leaves weights and optimiser state untouched and is reported;
-numbers outside the masks never reach the arithmetic.
+bit for bit (one thread, one kind of device); an update whose loss or gradient is not finite leaves weights and optimiser
+state untouched and is reported; numbers outside the masks never reach the arithmetic.
+
+The trainer's law is softmax(logits / temperature). Where sampling also truncated (top-p, top-k), `behaviour` is renormalised
+over the kept set and pi / behaviour is biased by the kept mass: the recipe's composition check refuses that, not the trainer.
 """
 
 from __future__ import annotations
@@ -81,6 +84,8 @@ class Trainer:
             frozen = copy.deepcopy(self.model) if reference is None else reference.to(settings.device)
             self.reference = frozen.requires_grad_(False)
         self.policy = PolicyForward(self.model, settings.logits_chunk, settings.dtype)
+        if settings.checkpoint_layers:
+            self.policy.checkpoint_layers()
         self._reference: PolicyForward | None = None
         if self.reference is not None:
             self._reference = PolicyForward(self.reference, settings.logits_chunk, settings.dtype)
@@ -242,9 +247,10 @@ class Trainer:
             loss = loss - (torch.as_tensor(ce[where], dtype=logp.dtype, device=logp.device) * logp).sum()
         with torch.no_grad():
             weighed = is_rl & ~torch.isnan(behaviour)
-            used = torch.where(weighed, weights, torch.zeros_like(weights)).double()
+            used = torch.where(weighed, weights, torch.zeros_like(weights))
             assert entropy is not None
-            sums = torch.stack([x.double().sum() for x in (
+            wide = torch.float32 if logp.device.type == "mps" else torch.float64  # mps has no float64
+            sums = torch.stack([x.to(wide).sum() for x in (
                 loss, is_rl, terms.clipped_low, terms.clipped_high, terms.clipped_dual, torch.where(is_rl, terms.ratio, 0.0),
                 kl, torch.where(is_rl, entropy, 0.0), used, used * used, weighed)])
         return loss, sums
