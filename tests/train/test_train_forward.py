@@ -46,11 +46,11 @@ def heated(count, seed):
     return [r | {"temperature": rng.choice([np.nan, 0.5, 1.0, 1.7], len(r["ids"]))} for r in rows]
 
 
-def gemma2():
+def gemma2(cap=2.0):
     torch.manual_seed(1)
     return Gemma2ForCausalLM(Gemma2Config(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
                                           num_key_value_heads=1, head_dim=16, intermediate_size=32, sliding_window=5,
-                                          final_logit_softcapping=2.0, attn_implementation="eager"))
+                                          final_logit_softcapping=cap, attn_implementation="eager"))
 
 
 def gemma3():
@@ -69,6 +69,13 @@ def test_equal_to_the_plain_forward_pass(make, split, limit, chunk):
     assert (forward.head is not None) is split
     for found, expected in zip(run(forward, batch, limit), plain(model, batch)):
         np.testing.assert_allclose(found, expected, rtol=0, atol=3e-6)
+
+
+def test_a_soft_cap_that_no_probe_can_see_is_read_from_the_configuration():
+    model = gemma2(cap=1e6)  # so wide that small logits come through bit-equal
+    assert PolicyForward(model).head is None
+    model.config.final_logit_softcapping = None
+    assert PolicyForward(model).head is not None
 
 
 def test_chunked_gradient_equals_unchunked():

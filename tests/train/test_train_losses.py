@@ -60,6 +60,7 @@ def test_truncated_weights_and_their_sample_size():
     nan = float("nan")
     w = truncated_weights(torch.log(torch.tensor([3.0, 0.5, 1.0])), torch.tensor([0.0, 0.0, nan]), 2.0)
     assert w.tolist() == pytest.approx([2.0, 0.5, 1.0])
+    assert not truncated_weights(torch.zeros(1, requires_grad=True), torch.zeros(1), None).requires_grad
     assert effective_sample_size(4.0, 8.0, 4.0) == 0.5
     assert effective_sample_size(0.0, 0.0, 0.0) is None
 

@@ -193,6 +193,13 @@ def test_later_epochs_measure_the_ratio_from_the_weights_before_the_step():
     assert t.step(batch).clip_low > 0
 
 
+def test_learning_rate_of_the_schedule_reaches_the_optimiser():
+    t = trainer(schedule="linear", lr_floor=0.0)
+    before, batch = copy_weights(t), batches(1)[0]
+    assert t.step(batch, progress=1.0).lr == 0 and same_weights(t, before)
+    assert t.step(batch, progress=0.5).lr == pytest.approx(3e-4) and not same_weights(t, before)
+
+
 def test_reference_is_frozen_and_pulls_back():
     rows = random_rows(8, seed=3, advantages=1.0)
     free, held = trainer(lr=3e-3), trainer(lr=3e-3, kl=2.0)
