@@ -27,9 +27,20 @@ VOCAB = 37
 
 def lab_model() -> Qwen3ForCausalLM:
     torch.manual_seed(0)
-    return Qwen3ForCausalLM(Qwen3Config(
-        vocab_size=VOCAB, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4, head_dim=16,
-        intermediate_size=128, tie_word_embeddings=True, max_position_embeddings=256, initializer_range=0.1))
+    return Qwen3ForCausalLM(
+        Qwen3Config(
+            vocab_size=VOCAB,
+            hidden_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=4,
+            head_dim=16,
+            intermediate_size=128,
+            tie_word_embeddings=True,
+            max_position_embeddings=256,
+            initializer_range=0.1,
+        )
+    )
 
 
 def lab_batch(rows: int) -> Batch:
@@ -42,12 +53,21 @@ def lab_batch(rows: int) -> Batch:
     rl = local >= np.repeat(prompts, lengths)
     nan = np.full(n, np.nan, np.float32)
     return Batch(
-        offsets=offsets, input_ids=rng.integers(3, VOCAB, n).astype(np.int32), rl_mask=rl,
+        offsets=offsets,
+        input_ids=rng.integers(3, VOCAB, n).astype(np.int32),
+        rl_mask=rl,
         advantages=np.where(rl, np.repeat(rng.normal(size=rows), lengths), np.nan).astype(np.float32),
-        rl_weights=np.where(rl, 1.0, np.nan).astype(np.float32), ce_weights=np.zeros(n, np.float32),
-        behaviour=np.where(rl, -3.0, np.nan).astype(np.float32), proximal=nan, reference=nan,
-        temperature=np.where(rl, 1.0, np.nan).astype(np.float32), versions=np.zeros(n, np.int32),
-        groups=np.zeros(rows, np.int32), group_ids=("g",), rollout_ids=tuple(f"r{i}" for i in range(rows)))
+        rl_weights=np.where(rl, 1.0, np.nan).astype(np.float32),
+        ce_weights=np.zeros(n, np.float32),
+        behaviour=np.where(rl, -3.0, np.nan).astype(np.float32),
+        proximal=nan,
+        reference=nan,
+        temperature=np.where(rl, 1.0, np.nan).astype(np.float32),
+        versions=np.zeros(n, np.int32),
+        groups=np.zeros(rows, np.int32),
+        group_ids=("g",),
+        rollout_ids=tuple(f"r{i}" for i in range(rows)),
+    )
 
 
 def bare_step(batch: Batch, updates: int, cut: bool) -> Callable[[], None]:
@@ -63,15 +83,22 @@ def bare_step(batch: Batch, updates: int, cut: bool) -> Callable[[], None]:
         for number, (first, last) in enumerate(cuts):
             part = batch.rows(order[first:last])
             inside = np.arange(int(part.lengths.max())) < part.lengths[:, None]
-            w, weights = weights[: len(part.input_ids)], weights[len(part.input_ids):]
+            w, weights = weights[: len(part.input_ids)], weights[len(part.input_ids) :]
 
             def pad(values: np.ndarray, inside: np.ndarray = inside) -> torch.Tensor:
                 out = np.zeros(inside.shape, values.dtype)
                 out[inside] = values
                 return torch.as_tensor(out)
 
-            parts.append((pad(part.input_ids.astype(np.int64)), torch.as_tensor(inside.astype(np.int64)),
-                          pad(np.nan_to_num(part.advantages)), pad(w.astype(np.float32)), number == len(cuts) - 1))
+            parts.append(
+                (
+                    pad(part.input_ids.astype(np.int64)),
+                    torch.as_tensor(inside.astype(np.int64)),
+                    pad(np.nan_to_num(part.advantages)),
+                    pad(w.astype(np.float32)),
+                    number == len(cuts) - 1,
+                )
+            )
 
     def log_probs(ids: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits[:, :-1].float()
@@ -92,16 +119,20 @@ def bare_step(batch: Batch, updates: int, cut: bool) -> Callable[[], None]:
                 torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
                 optimizer.step()
                 optimizer.zero_grad(set_to_none=True)
+
     return step
 
 
 def main() -> None:
     torch.set_num_threads(1)
-    rows, updates = (int(a) for a in (sys.argv[1:] + ["128", "1"][len(sys.argv) - 1:])[:2])
+    rows, updates = (int(a) for a in (sys.argv[1:] + ["128", "1"][len(sys.argv) - 1 :])[:2])
     batch = lab_batch(rows)
     trainer = Trainer(lab_model(), TrainSettings(minibatches=updates))
-    calls: dict[str, Callable[[], object]] = {"gfcr": lambda: trainer.step(batch), "bare": bare_step(batch, updates, False),
-                                              "cut": bare_step(batch, updates, True)}
+    calls: dict[str, Callable[[], object]] = {
+        "gfcr": lambda: trainer.step(batch),
+        "bare": bare_step(batch, updates, False),
+        "cut": bare_step(batch, updates, True),
+    }
     times: dict[str, list[float]] = {name: [] for name in calls}
     for turn in range(17):
         for name, call in calls.items():
@@ -110,8 +141,10 @@ def main() -> None:
             if turn >= 2:
                 times[name].append(1000 * (time.process_time() - began))
     ours, bare, cut = (statistics.median(times[name]) for name in calls)
-    print(f"{rows} rows, {len(batch.input_ids)} tokens, {updates} update(s): gfcr {ours:.1f} ms; bare torch {bare:.1f} ms"
-          f" (ratio {ours / bare:.2f}), length-sorted {cut:.1f} ms (ratio {ours / cut:.2f})")
+    print(
+        f"{rows} rows, {len(batch.input_ids)} tokens, {updates} update(s): gfcr {ours:.1f} ms; bare torch {bare:.1f} ms"
+        f" (ratio {ours / bare:.2f}), length-sorted {cut:.1f} ms (ratio {ours / cut:.2f})"
+    )
 
 
 if __name__ == "__main__":

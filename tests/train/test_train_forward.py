@@ -48,20 +48,42 @@ def heated(count, seed):
 
 def gemma2(cap=2.0):
     torch.manual_seed(1)
-    return Gemma2ForCausalLM(Gemma2Config(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
-                                          num_key_value_heads=1, head_dim=16, intermediate_size=32, sliding_window=5,
-                                          final_logit_softcapping=cap, attn_implementation="eager"))
+    return Gemma2ForCausalLM(
+        Gemma2Config(
+            vocab_size=VOCAB,
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            head_dim=16,
+            intermediate_size=32,
+            sliding_window=5,
+            final_logit_softcapping=cap,
+            attn_implementation="eager",
+        )
+    )
 
 
 def gemma3():
     torch.manual_seed(1)
-    return Gemma3ForCausalLM(Gemma3TextConfig(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
-                                              num_key_value_heads=1, head_dim=16, intermediate_size=32, sliding_window=5,
-                                              layer_types=["sliding_attention", "full_attention"]))
+    return Gemma3ForCausalLM(
+        Gemma3TextConfig(
+            vocab_size=VOCAB,
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            head_dim=16,
+            intermediate_size=32,
+            sliding_window=5,
+            layer_types=["sliding_attention", "full_attention"],
+        )
+    )
 
 
-@pytest.mark.parametrize("make, split", [
-    (lab_model, True), (lambda: tiny_gpt2(vocab=VOCAB), True), (gemma2, False), (gemma3, True)])
+@pytest.mark.parametrize(
+    "make, split", [(lab_model, True), (lambda: tiny_gpt2(vocab=VOCAB), True), (gemma2, False), (gemma3, True)]
+)
 @pytest.mark.parametrize("limit, chunk", [(10**6, None), (60, 7)])
 def test_equal_to_the_plain_forward_pass(make, split, limit, chunk):
     model, batch = make().eval(), batch_of(heated(9, seed=2))

@@ -74,9 +74,19 @@ def test_policy_and_kl_gradients_against_finite_differences(dual_clip):
     assert torch.autograd.gradcheck(lambda x: k3(x, base), (logp,))
 
 
-@pytest.mark.parametrize("changes, rows", [
-    ({}, {}), ({"dual_clip": 1.5}, {}), ({"kl": 0.3}, {}), ({"tis_cap": 1.3}, {}), ({"ratio_base": "behaviour"}, {}),
-    ({}, {"ce_weights": 0.5}), ({}, {"temperature": 0.6}), ({}, {"rl_weights": -0.4})])
+@pytest.mark.parametrize(
+    "changes, rows",
+    [
+        ({}, {}),
+        ({"dual_clip": 1.5}, {}),
+        ({"kl": 0.3}, {}),
+        ({"tis_cap": 1.3}, {}),
+        ({"ratio_base": "behaviour"}, {}),
+        ({}, {"ce_weights": 0.5}),
+        ({}, {"temperature": 0.6}),
+        ({}, {"rl_weights": -0.4}),
+    ],
+)
 def test_trainer_gradient_against_finite_differences(changes, rows):
     """Whole path in float64: batch -> model -> loss, on GPT-2 (whose norms keep float64)."""
     settings = TrainSettings(dtype="float64", **changes)

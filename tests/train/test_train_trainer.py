@@ -31,8 +31,16 @@ def equal(a, b):
     return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
 
 
-RICH = {"minibatches": 3, "epochs": 2, "kl": 0.05, "tis_cap": 2.0, "dual_clip": 3.0, "schedule": "cosine", "warmup_steps": 4,
-        "weight_decay": 0.01}
+RICH = {
+    "minibatches": 3,
+    "epochs": 2,
+    "kl": 0.05,
+    "tis_cap": 2.0,
+    "dual_clip": 3.0,
+    "schedule": "cosine",
+    "warmup_steps": 4,
+    "weight_decay": 0.01,
+}
 
 
 def test_import_of_the_settings_needs_no_torch():
@@ -148,14 +156,17 @@ def test_non_finite_update_is_skipped_and_the_run_goes_on(poison):
     assert t.step(data[1]).skipped is None and same_weights(t, copy_weights(clean))
 
 
-@pytest.mark.parametrize("changes, rows", [
-    ({}, {}), (RICH, {}), ({"micro_tokens": 50, "minibatches": 2}, {}), ({"minibatches": 2}, {"proximal": -3.0})])
+@pytest.mark.parametrize(
+    "changes, rows",
+    [({}, {}), (RICH, {}), ({"micro_tokens": 50, "minibatches": 2}, {}), ({"minibatches": 2}, {"proximal": -3.0})],
+)
 def test_tokens_equal_an_independent_count(changes, rows):
     t, seen = trainer(**changes), []
     for model in (t.model, t.reference):
         if model is not None:
             model.model.register_forward_pre_hook(
-                lambda module, args, kwargs: seen.append(int(kwargs["attention_mask"].sum())), with_kwargs=True)
+                lambda module, args, kwargs: seen.append(int(kwargs["attention_mask"].sum())), with_kwargs=True
+            )
     before = t.tokens
     stats = t.step(batches(1, **rows)[0])
     assert stats.tokens == sum(seen) == t.tokens - before > 0

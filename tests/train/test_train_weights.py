@@ -29,8 +29,9 @@ def test_normalisations_by_hand():
     assert on_policy_loss(rows, normalise=Normalise.CONSTANT, constant=64.0) == pytest.approx((4 + 20) / (2 * 64))
 
 
-@pytest.mark.parametrize("normalise, constant", [
-    (Normalise.TOKEN_MEAN, None), (Normalise.SEQUENCE_MEAN, None), (Normalise.CONSTANT, 4.0)])
+@pytest.mark.parametrize(
+    "normalise, constant", [(Normalise.TOKEN_MEAN, None), (Normalise.SEQUENCE_MEAN, None), (Normalise.CONSTANT, 4.0)]
+)
 def test_masked_truncated_row_leaves_numerator_and_denominator(normalise, constant):
     """Report 7: two rows of four answer tokens, one masked, per-token loss 1: 4/4, not 4/8."""
     rows = [{"ids": [1, 2, 3, 4, 5], "prompt": 1, "advantages": 1.0}, {"ids": [1, 2, 3, 4, 5], "rl_mask": False}]
@@ -79,14 +80,28 @@ def test_packed_tree_gradient_equals_the_leaves():
     """Shared tokens once, with the sum of the leaves' weighted advantages: the same gradient (constant denominator)."""
     trunk, left, right = [5, 9, 3, 7], [1, 8, 2], [11, 30, 4, 6]
     share = {"left": 0.5 * 1.3, "right": 0.25 * -0.6}  # weight times advantage
-    leaves = batch_of([{"ids": trunk + left, "prompt": 2, "advantages": 1.3, "rl_weights": 0.5},
-                       {"ids": trunk + right, "prompt": 2, "advantages": -0.6, "rl_weights": 0.25}],
-                      normalise=Normalise.CONSTANT, constant=8.0)
+    leaves = batch_of(
+        [
+            {"ids": trunk + left, "prompt": 2, "advantages": 1.3, "rl_weights": 0.5},
+            {"ids": trunk + right, "prompt": 2, "advantages": -0.6, "rl_weights": 0.25},
+        ],
+        normalise=Normalise.CONSTANT,
+        constant=8.0,
+    )
     both = share["left"] + share["right"]
     parents = np.array([-1, 0, 1, 2, 3, 4, 5, 3, 7, 8, 9], np.int32)
-    packed = batch_of([{"ids": trunk + left + right, "prompt": 2,
-                        "advantages": [0, 0, both, both] + [share["left"]] * 3 + [share["right"]] * 4}],
-                      normalise=Normalise.CONSTANT, constant=16.0, parents=parents)
+    packed = batch_of(
+        [
+            {
+                "ids": trunk + left + right,
+                "prompt": 2,
+                "advantages": [0, 0, both, both] + [share["left"]] * 3 + [share["right"]] * 4,
+            }
+        ],
+        normalise=Normalise.CONSTANT,
+        constant=16.0,
+        parents=parents,
+    )
     expected, loss = gradient(trainer(), leaves)
     found, packed_loss = gradient(trainer(), packed)
     assert relative(found, expected) < 2e-6
@@ -99,8 +114,13 @@ def test_nan_outside_the_masks_is_harmless():
     dirty = []
     for row in clean:
         prompt = np.arange(len(row["ids"])) < row["prompt"]
-        dirty.append(row | {name: np.where(prompt, nan, np.broadcast_to(row[name], len(prompt)))
-                            for name in ("reference", "proximal", "behaviour")})
+        dirty.append(
+            row
+            | {
+                name: np.where(prompt, nan, np.broadcast_to(row[name], len(prompt)))
+                for name in ("reference", "proximal", "behaviour")
+            }
+        )
     for changes in ({"kl": 0.2, "tis_cap": 2.0}, {"ratio_base": "behaviour"}):
         a, b = trainer(**changes), trainer(**changes)
         one, two = a.step(batch_of(clean)), b.step(batch_of(dirty))
@@ -108,10 +128,17 @@ def test_nan_outside_the_masks_is_harmless():
         assert one.kl == two.kl and np.isfinite([one.kl, one.ess, one.entropy, one.ratio, one.loss]).all()
 
 
-@pytest.mark.parametrize("field, value, text", [
-    ("advantages", nan, "advantages is nan"), ("advantages", np.inf, "advantages is inf"),
-    ("rl_weights", nan, "rl_weights is nan"), ("ce_weights", nan, "ce_weights is nan"),
-    ("temperature", 0.0, "temperature is 0.0"), ("ids", VOCAB, f"input_ids is {VOCAB}")])
+@pytest.mark.parametrize(
+    "field, value, text",
+    [
+        ("advantages", nan, "advantages is nan"),
+        ("advantages", np.inf, "advantages is inf"),
+        ("rl_weights", nan, "rl_weights is nan"),
+        ("ce_weights", nan, "ce_weights is nan"),
+        ("temperature", 0.0, "temperature is 0.0"),
+        ("ids", VOCAB, f"input_ids is {VOCAB}"),
+    ],
+)
 def test_bad_number_inside_the_mask_names_row_rollout_and_remedy(field, value, text):
     rows = random_rows(3, seed=3)
     bad = np.array(np.broadcast_to(rows[1].get(field, 0.0 if field == "ce_weights" else 1.0), len(rows[1]["ids"])), dtype=float)
@@ -133,6 +160,7 @@ def test_token_without_a_token_before_it_and_parents_after_their_child_are_named
 
 def test_preferences_and_media_are_refused_not_ignored():
     from dataclasses import replace
+
     batch = batch_of(random_rows(2))
     with pytest.raises(ConfigError, match="preference"):
         trainer().step(replace(batch, preferences=(PreferencePair(0, 1),)))

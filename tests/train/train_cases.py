@@ -13,9 +13,18 @@ VOCAB = 37
 def lab_model(seed=0, **changes):
     """A random model of the lab's size."""
     torch.manual_seed(seed)
-    settings = {"vocab_size": VOCAB, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-                "num_key_value_heads": 4, "head_dim": 16, "intermediate_size": 128, "tie_word_embeddings": True,
-                "max_position_embeddings": 256, "initializer_range": 0.1}
+    settings = {
+        "vocab_size": VOCAB,
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 4,
+        "head_dim": 16,
+        "intermediate_size": 128,
+        "tie_word_embeddings": True,
+        "max_position_embeddings": 256,
+        "initializer_range": 0.1,
+    }
     return Qwen3ForCausalLM(Qwen3Config(**settings | changes))
 
 
@@ -43,14 +52,25 @@ def batch_of(rows, normalise=Normalise.TOKEN_MEAN, constant=None, round=0, paren
         return np.full(k, np.nan)
 
     return Batch(
-        offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), input_ids=gather("ids", nan, np.int32), rl_mask=rl,
+        offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        input_ids=gather("ids", nan, np.int32),
+        rl_mask=rl,
         advantages=np.where(rl, gather("advantages", lambda r, k: np.ones(k), np.float32), np.nan).astype(np.float32),
         rl_weights=np.where(rl, gather("rl_weights", lambda r, k: np.ones(k), np.float32), np.nan).astype(np.float32),
-        ce_weights=gather("ce_weights", lambda r, k: np.zeros(k), np.float32), behaviour=gather("behaviour", nan, np.float32),
-        proximal=gather("proximal", nan, np.float32), reference=gather("reference", nan, np.float32),
-        temperature=gather("temperature", nan, np.float32), versions=np.zeros(n, np.int32),
-        groups=np.zeros(len(rows), np.int32), group_ids=("g",), rollout_ids=tuple(f"r{i}" for i in range(len(rows))),
-        normalise=normalise, constant=constant, parents=parents, round=round)
+        ce_weights=gather("ce_weights", lambda r, k: np.zeros(k), np.float32),
+        behaviour=gather("behaviour", nan, np.float32),
+        proximal=gather("proximal", nan, np.float32),
+        reference=gather("reference", nan, np.float32),
+        temperature=gather("temperature", nan, np.float32),
+        versions=np.zeros(n, np.int32),
+        groups=np.zeros(len(rows), np.int32),
+        group_ids=("g",),
+        rollout_ids=tuple(f"r{i}" for i in range(len(rows))),
+        normalise=normalise,
+        constant=constant,
+        parents=parents,
+        round=round,
+    )
 
 
 def random_rows(count, seed=0, vocab=VOCAB, low=6, high=24, **fixed):
@@ -59,8 +79,16 @@ def random_rows(count, seed=0, vocab=VOCAB, low=6, high=24, **fixed):
     rows = []
     for _ in range(count):
         length = int(rng.integers(low, high))
-        rows.append({"ids": rng.integers(1, vocab, length), "prompt": int(rng.integers(3, 6)), "advantages": rng.normal(),
-                         "behaviour": -rng.random(length) * 3 - 1.5, "temperature": 1.0} | fixed)
+        rows.append(
+            {
+                "ids": rng.integers(1, vocab, length),
+                "prompt": int(rng.integers(3, 6)),
+                "advantages": rng.normal(),
+                "behaviour": -rng.random(length) * 3 - 1.5,
+                "temperature": 1.0,
+            }
+            | fixed
+        )
     return rows
 
 

@@ -72,13 +72,15 @@ class PolicyForward:
             raise ConfigError(
                 f"packed trees need plain attention with explicit positions and masks; this model has layers"
                 f" {sorted(self.layer_types)}, attention implementation {implementation!r}",
-                "load the model with attn_implementation='sdpa', or hand out trees per leaf instead of packed")
+                "load the model with attn_implementation='sdpa', or hand out trees per leaf instead of packed",
+            )
         seen = ancestors(micro.parents)
 
         def additive(allowed: np.ndarray) -> Tensor:
             mask = torch.zeros(allowed.shape, device=device)
             return mask.masked_fill_(torch.as_tensor(~allowed, device=device), torch.finfo(torch.float32).min)[:, None].to(
-                next(self.model.parameters()).dtype)
+                next(self.model.parameters()).dtype
+            )
 
         if "sliding_attention" not in self.layer_types or not self.window:
             return additive(seen)
@@ -89,22 +91,28 @@ class PolicyForward:
         """Keep no activations inside layers. Raises ConfigError for a model whose layers cannot be recomputed."""
         layers = [m for m in self.model.modules() if isinstance(m, GradientCheckpointingLayer)]
         if not layers or not self.model.supports_gradient_checkpointing:
-            raise ConfigError(f"train.checkpoint_layers: {type(self.model).__name__} has no layers that can be recomputed",
-                              "set train.checkpoint_layers = false and lower train.micro_tokens")
+            raise ConfigError(
+                f"train.checkpoint_layers: {type(self.model).__name__} has no layers that can be recomputed",
+                "set train.checkpoint_layers = false and lower train.micro_tokens",
+            )
         new = "activation_checkpointing_enable"  # later transformers; the old name warns there
         getattr(self.model, new if hasattr(self.model, new) else "gradient_checkpointing_enable")({"use_reentrant": False})
         for layer in layers:  # transformers recomputes in training mode only; the flag on the layer itself leaves dropout off
             layer.training = True
 
-    def __call__(self, micro: MicroBatch, targets: np.ndarray, temperature: np.ndarray,
-                 entropy: bool = True) -> tuple[Tensor, Tensor | None]:
+    def __call__(
+        self, micro: MicroBatch, targets: np.ndarray, temperature: np.ndarray, entropy: bool = True
+    ) -> tuple[Tensor, Tensor | None]:
         """(log-probabilities, entropies) of the micro-batch's n wanted tokens, in nats; the first with gradient.
 
         `targets`: int[n] their ids; `temperature`: float[n], NaN = 1. `entropy` False spares its computation (None).
         """
         device = next(self.model.parameters()).device
-        inputs: dict[str, Any] = {"input_ids": torch.as_tensor(micro.input_ids, device=device),
-                                  "attention_mask": self._mask(micro, device), "use_cache": False}
+        inputs: dict[str, Any] = {
+            "input_ids": torch.as_tensor(micro.input_ids, device=device),
+            "attention_mask": self._mask(micro, device),
+            "use_cache": False,
+        }
         if self.takes_positions:
             inputs["position_ids"] = torch.as_tensor(micro.positions, device=device)
         self.tokens += micro.real

@@ -37,8 +37,9 @@ def log_ratio(logp: Tensor, base: Tensor) -> Tensor:
     return (logp - base).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
 
 
-def policy_loss(logp: Tensor, base: Tensor, advantages: Tensor, *, clip_low: float, clip_high: float,
-                dual_clip: float | None = None) -> PolicyTerms:
+def policy_loss(
+    logp: Tensor, base: Tensor, advantages: Tensor, *, clip_low: float, clip_high: float, dual_clip: float | None = None
+) -> PolicyTerms:
     """Clipped policy-gradient loss per token, to be minimised.
 
     -min(r A, clip(r, 1 - clip_low, 1 + clip_high) A) with r = exp(logp - base): PPO, arXiv:1707.06347 eq. 7; separate clips,
@@ -54,8 +55,13 @@ def policy_loss(logp: Tensor, base: Tensor, advantages: Tensor, *, clip_low: flo
     if dual_clip is not None:
         loss = torch.where(bad, torch.minimum(loss, -advantages * dual_clip), loss)
         dual = bad & (fixed > dual_clip)
-    return PolicyTerms(loss=loss, ratio=fixed, clipped_low=bad & (fixed < 1.0 - clip_low),
-                       clipped_high=good & (fixed > 1.0 + clip_high), clipped_dual=dual)
+    return PolicyTerms(
+        loss=loss,
+        ratio=fixed,
+        clipped_low=bad & (fixed < 1.0 - clip_low),
+        clipped_high=good & (fixed > 1.0 + clip_high),
+        clipped_dual=dual,
+    )
 
 
 def k3(logp: Tensor, reference: Tensor) -> Tensor:

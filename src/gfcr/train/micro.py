@@ -81,11 +81,16 @@ def micro_batches(batch: Batch, needed: np.ndarray, limit: int) -> list[MicroBat
         place = np.full(len(batch), -1, np.int64)
         place[rows] = np.arange(len(rows))
         tokens = wanted[place[row_of[wanted]] >= 0]
-        out.append(MicroBatch(
-            input_ids=np.where(inside, batch.input_ids[flat], 0).astype(np.int64), attention=inside.astype(np.int64),
-            positions=np.where(inside, positions[flat], 0),
-            parents=None if batch.parents is None else np.where(inside, before[flat], -1),
-            sources=place[row_of[tokens]] * width + before[tokens], tokens=tokens))
+        out.append(
+            MicroBatch(
+                input_ids=np.where(inside, batch.input_ids[flat], 0).astype(np.int64),
+                attention=inside.astype(np.int64),
+                positions=np.where(inside, positions[flat], 0),
+                parents=None if batch.parents is None else np.where(inside, before[flat], -1),
+                sources=place[row_of[tokens]] * width + before[tokens],
+                tokens=tokens,
+            )
+        )
     return out
 
 

@@ -7,17 +7,16 @@ from __future__ import annotations
 import math
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from gfcr.errors import ConfigError
+from gfcr.registry import FrozenModel
 
 
-class TrainSettings(BaseModel):
+class TrainSettings(FrozenModel):
     """Settings of `gfcr.train.trainer.Trainer`. Defaults are those the lab was measured with (one update a step)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    lr: float = Field(6e-4, gt=0, allow_inf_nan=False)
+    lr: float = Field(6e-4, gt=0)
     """Peak learning rate of AdamW. 6e-4 suits the 85k-parameter lab model; a billion parameters want about 1e-6."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     """Shape of the learning rate over the run's `progress` in [0, 1], the share of the token budget spent."""
@@ -49,7 +48,7 @@ class TrainSettings(BaseModel):
     """The ratio is clipped above at 1 + clip_high (clip-higher, DAPO, arXiv:2503.14476)."""
     dual_clip: float | None = Field(None, gt=1)
     """Bound c of the loss of a bad token, at most c * |advantage| (dual clip, arXiv:1912.09729); None = unbounded."""
-    kl: float = Field(0.0, ge=0, allow_inf_nan=False)
+    kl: float = Field(0.0, ge=0)
     """Coefficient of the k3 estimate of KL(policy || reference) in the loss (GRPO, arXiv:2402.03300); 0 = no reference."""
     tis_cap: float | None = Field(None, gt=0)
     """Cap C of truncated importance sampling: each token's loss times min(pi_prox / pi_behave, C), detached; None = off."""
@@ -70,7 +69,8 @@ class TrainSettings(BaseModel):
             raise ConfigError(
                 f"train.tis_cap = {self.tis_cap} with train.ratio_base = 'behaviour': the ratio already holds"
                 " pi/pi_behave, so the off-policy correction would be counted twice",
-                "set train.ratio_base = 'proximal' (decoupled), or leave train.tis_cap out (bypass)")
+                "set train.ratio_base = 'proximal' (decoupled), or leave train.tis_cap out (bypass)",
+            )
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ConfigError(f"train.betas = {self.betas}: a decay rate lies in [0, 1)", "use for example [0.9, 0.95]")
         return self

@@ -65,12 +65,16 @@ def dump(trainer: Trainer) -> dict[str, Tensor]:
 
 def _check(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], what: str) -> None:
     missing, unknown = sorted(wanted.keys() - found.keys()), sorted(found.keys() - wanted.keys())
-    wrong = [f"{n}: {tuple(found[n].shape)} for {tuple(wanted[n].shape)}" for n in wanted
-             if n in found and found[n].shape != wanted[n].shape]
+    wrong = [
+        f"{n}: {tuple(found[n].shape)} for {tuple(wanted[n].shape)}"
+        for n in wanted
+        if n in found and found[n].shape != wanted[n].shape
+    ]
     if missing or unknown or wrong:
-        raise DataError(f"the {what} in the trainer's state do not fit: missing {missing[:3]}, unknown {unknown[:3]}, shapes"
-                        f" {wrong[:3]}",
-                        "load a state written by a trainer with the same model and settings (kl > 0 adds the reference)")
+        raise DataError(
+            f"the {what} in the trainer's state do not fit: missing {missing[:3]}, unknown {unknown[:3]}, shapes {wrong[:3]}",
+            "load a state written by a trainer with the same model and settings (kl > 0 adds the reference)",
+        )
 
 
 def restore(trainer: Trainer, tensors: Mapping[str, Tensor]) -> None:
@@ -84,8 +88,12 @@ def restore(trainer: Trainer, tensors: Mapping[str, Tensor]) -> None:
     moments = {name: t for name, t in tensors.items() if name.startswith("optimizer.")}
     _check({n: t for n, t in tensors.items() if n != "counters" and n not in moments}, model, "model weights")
     kept = {n.split(".", 2)[2] for n in moments}  # a parameter no loss has reached yet has no moments
-    shapes = {f"optimizer.{key}.{name}": torch.zeros(()) if key == "step" else parameter
-              for name, parameter in trainer.parameters.items() if name in kept for key in _MOMENTS}
+    shapes = {
+        f"optimizer.{key}.{name}": torch.zeros(()) if key == "step" else parameter
+        for name, parameter in trainer.parameters.items()
+        if name in kept
+        for key in _MOMENTS
+    }
     _check(moments, shapes, "optimiser moments")
     with torch.no_grad():
         for name, target in model.items():
@@ -95,8 +103,10 @@ def restore(trainer: Trainer, tensors: Mapping[str, Tensor]) -> None:
         if name in kept:
             trainer.optimizer.state[parameter] = {
                 key: moments[f"optimizer.{key}.{name}"].to(
-                    device=parameter.device, dtype=torch.float32 if key == "step" else parameter.dtype, copy=True)
-                for key in _MOMENTS}
+                    device=parameter.device, dtype=torch.float32 if key == "step" else parameter.dtype, copy=True
+                )
+                for key in _MOMENTS
+            }
     trainer.steps, trainer.updates = steps, updates
 
 

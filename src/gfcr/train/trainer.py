@@ -93,8 +93,9 @@ class Trainer:
         flat = [p for p in self.parameters.values() if p.ndim < 2]
         decayed = [p for p in self.parameters.values() if p.ndim >= 2]
         groups = [{"params": decayed, "weight_decay": settings.weight_decay}, {"params": flat, "weight_decay": 0.0}]
-        self.optimizer = torch.optim.AdamW([g for g in groups if g["params"]], lr=settings.lr, betas=settings.betas,
-                                           eps=settings.eps, fused=True)
+        self.optimizer = torch.optim.AdamW(
+            [g for g in groups if g["params"]], lr=settings.lr, betas=settings.betas, eps=settings.eps, fused=True
+        )
         self.steps = 0
         """Steps taken, skipped ones too."""
         self.updates = 0
@@ -118,9 +119,23 @@ class Trainer:
         active = np.flatnonzero(np.bincount(batch.row_of_token()[needed], minlength=len(batch)))
         self.steps += 1
         if not len(active):
-            return StepStats(loss=0.0, grad_norm=0.0, lr=lr, clip_low=None, clip_high=None, clip_dual=None, ratio=None, kl=None,
-                             entropy=None, ess=None, tokens=0, rl_tokens=0, updates=0, skipped="no RL or CE tokens",
-                             seconds=time.perf_counter() - began)
+            return StepStats(
+                loss=0.0,
+                grad_norm=0.0,
+                lr=lr,
+                clip_low=None,
+                clip_high=None,
+                clip_dual=None,
+                ratio=None,
+                kl=None,
+                entropy=None,
+                ess=None,
+                tokens=0,
+                rl_tokens=0,
+                updates=0,
+                skipped="no RL or CE tokens",
+                seconds=time.perf_counter() - began,
+            )
         minibatches = self._minibatches(batch, active)
         reference = self._reference_logps(batch)
         proximal = self._proximal_logps(batch, minibatches)
@@ -144,13 +159,22 @@ class Trainer:
             return at[name] / n if n else None
 
         return StepStats(
-            loss=float(np.mean(losses)) if losses else None, grad_norm=float(np.mean(norms)) if norms else None, lr=lr,
-            clip_low=mean("low"), clip_high=mean("high"), clip_dual=mean("dual"), ratio=mean("ratio"),
-            kl=mean("kl") if reference is not None else None, entropy=mean("entropy"),
-            ess=effective_sample_size(at["weights"], at["squares"], at["weighed"]), tokens=self.tokens - counted,
-            rl_tokens=int(np.count_nonzero(batch.rl_mask)), updates=len(losses),
+            loss=float(np.mean(losses)) if losses else None,
+            grad_norm=float(np.mean(norms)) if norms else None,
+            lr=lr,
+            clip_low=mean("low"),
+            clip_high=mean("high"),
+            clip_dual=mean("dual"),
+            ratio=mean("ratio"),
+            kl=mean("kl") if reference is not None else None,
+            entropy=mean("entropy"),
+            ess=effective_sample_size(at["weights"], at["squares"], at["weighed"]),
+            tokens=self.tokens - counted,
+            rl_tokens=int(np.count_nonzero(batch.rl_mask)),
+            updates=len(losses),
             skipped="; ".join(reasons) + " (weights and optimiser state left as they were)" if reasons else None,
-            seconds=time.perf_counter() - began)
+            seconds=time.perf_counter() - began,
+        )
 
     def _minibatches(self, batch: Batch, active: np.ndarray) -> list[np.ndarray]:
         """Row indices of every update: each epoch shuffles the rows that have a loss and splits them evenly."""
@@ -215,8 +239,17 @@ class Trainer:
         assert total is not None
         return total.cpu().numpy()
 
-    def _loss(self, part: Batch, micro: MicroBatch, logp: Tensor, entropy: Tensor | None, proximal: np.ndarray,
-              reference: np.ndarray | None, rl: np.ndarray, ce: np.ndarray) -> tuple[Tensor, Tensor]:
+    def _loss(
+        self,
+        part: Batch,
+        micro: MicroBatch,
+        logp: Tensor,
+        entropy: Tensor | None,
+        proximal: np.ndarray,
+        reference: np.ndarray | None,
+        rl: np.ndarray,
+        ce: np.ndarray,
+    ) -> tuple[Tensor, Tensor]:
         """The micro-batch's share of the minibatch loss, and its `_SUMS`."""
         s, where = self.settings, micro.tokens
         mask = part.rl_mask[where]
@@ -250,9 +283,24 @@ class Trainer:
             used = torch.where(weighed, weights, torch.zeros_like(weights))
             assert entropy is not None
             wide = torch.float32 if logp.device.type == "mps" else torch.float64  # mps has no float64
-            sums = torch.stack([x.to(wide).sum() for x in (
-                loss, is_rl, terms.clipped_low, terms.clipped_high, terms.clipped_dual, torch.where(is_rl, terms.ratio, 0.0),
-                kl, torch.where(is_rl, entropy, 0.0), used, used * used, weighed)])
+            sums = torch.stack(
+                [
+                    x.to(wide).sum()
+                    for x in (
+                        loss,
+                        is_rl,
+                        terms.clipped_low,
+                        terms.clipped_high,
+                        terms.clipped_dual,
+                        torch.where(is_rl, terms.ratio, 0.0),
+                        kl,
+                        torch.where(is_rl, entropy, 0.0),
+                        used,
+                        used * used,
+                        weighed,
+                    )
+                ]
+            )
         return loss, sums
 
     def _norm(self) -> float:
