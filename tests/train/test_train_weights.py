@@ -1,5 +1,7 @@
 """What counts in the loss and what does not: normalisation, masks, micro-batches, packed trees, off-policy weights, CE."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -108,6 +110,26 @@ def test_packed_tree_gradient_equals_the_leaves():
     assert packed_loss == pytest.approx(loss, rel=1e-6)
 
 
+def test_packed_tree_with_kl_equals_the_leaves_and_sequence_mean_is_refused():
+    trunk, left, right = [5, 9, 3, 7], [1, 8, 2], [11, 30, 4, 6]
+    both = {"prompt": 2, "reference": -2.0}
+    leaves = batch_of(
+        [{"ids": trunk + left, "advantages": 1.3} | both, {"ids": trunk + right, "advantages": -0.6} | both],
+    )
+    row = {"ids": trunk + left + right, "advantages": [0, 0, 0.7, 0.7] + [1.3] * 3 + [-0.6] * 4} | both
+    packed = replace(
+        batch_of([row], parents=np.array([-1, 0, 1, 2, 3, 4, 5, 3, 7, 8, 9], np.int32)),
+        multiplicity=np.array([2] * 4 + [1] * 7, np.float32),
+        leaves=np.array([2], np.int32),
+    )
+    expected, loss = gradient(trainer(kl=0.3), leaves)
+    found, packed_loss = gradient(trainer(kl=0.3), packed)
+    assert relative(found, expected) < 2e-6
+    assert packed_loss == pytest.approx(loss, rel=1e-5)
+    with pytest.raises(ConfigError, match="length of each leaf"):
+        trainer(kl=0.3).step(replace(packed, normalise=Normalise.SEQUENCE_MEAN))
+
+
 def test_nan_outside_the_masks_is_harmless():
     """Report 17: a masked position may hold anything, in every array, with every term switched on."""
     clean = random_rows(4, seed=3, reference=-3.0, proximal=-3.0)
@@ -159,7 +181,6 @@ def test_token_without_a_token_before_it_and_parents_after_their_child_are_named
 
 
 def test_preferences_and_media_are_refused_not_ignored():
-    from dataclasses import replace
 
     batch = batch_of(random_rows(2))
     with pytest.raises(ConfigError, match="preference"):

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from gfcr.errors import ConfigError, DataError
-from gfcr.types.batch import Batch
+from gfcr.types.batch import Batch, Normalise
 
 
 def _refuse(batch: Batch, bad: np.ndarray, field: str, value: object, remedy: str) -> None:
@@ -22,15 +22,20 @@ def _refuse(batch: Batch, bad: np.ndarray, field: str, value: object, remedy: st
     )
 
 
-def check_batch(batch: Batch, vocabulary: int) -> None:
+def check_batch(batch: Batch, vocabulary: int, kl: float = 0.0) -> None:
     """Raise DataError or ConfigError unless every number that reaches the loss is usable.
 
-    `vocabulary`: size of the model's output in tokens.
+    `vocabulary`: size of the model's output in tokens; `kl`: coefficient of the KL term.
     """
     if batch.preferences:
         raise ConfigError(
             f"the batch holds {len(batch.preferences)} preference pairs; the reference trainer has no preference loss",
             "train pairs in a trainer that has one, or use a credit method that yields advantages",
+        )
+    if kl and batch.multiplicity is not None and batch.normalise is Normalise.SEQUENCE_MEAN:
+        raise ConfigError(
+            f"train.kl = {kl} on packed trees under sequence-mean: a shared token's KL would need the length of each leaf",
+            "set loss.normalise = 'token-mean' or 'constant', or hand out trees per leaf instead of packed",
         )
     if batch.media:
         raise ConfigError(

@@ -113,7 +113,7 @@ class Trainer:
         kind this trainer has no loss for. Rows without a loss token take no part.
         """
         began, counted = time.perf_counter(), self.tokens
-        check_batch(batch, self.policy.vocabulary)
+        check_batch(batch, self.policy.vocabulary, self.settings.kl)
         lr = self.settings.learning_rate(progress, self.updates)
         needed = batch.rl_mask | (batch.ce_weights != 0)
         active = np.flatnonzero(np.bincount(batch.row_of_token()[needed], minlength=len(batch)))
@@ -273,7 +273,8 @@ class Trainer:
         if reference is not None:
             kl = torch.where(is_rl, k3(current, send(reference, 0.0)), kl)
             if s.kl:  # not times the RL weights: those correct the reward's gradient, the KL holds wherever the policy spoke
-                per_token = per_token + s.kl * kl
+                leaves = 1.0 if part.multiplicity is None else send(part.multiplicity[where], 0.0)
+                per_token = per_token + s.kl * kl * leaves
         w = torch.as_tensor(rl[where], dtype=logp.dtype, device=logp.device)
         loss = (w * per_token).sum()
         if ce.any():
