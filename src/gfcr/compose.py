@@ -122,6 +122,16 @@ def truncated_without_processed(facts: Facts) -> Finding | None:
 
 
 @rule
+def truncated_with_importance(facts: Facts) -> Finding | None:
+    if not facts.sampling.truncated or not (facts.tis or facts.ratio_base == "behaviour"):
+        return None
+    knob = "train.tis_cap" if facts.tis else "train.ratio_base = behaviour"
+    return Finding("truncated_with_importance", f"{knob} divides the trainer's full softmax by log-probabilities renormalised over a "
+                   "truncated set: every weight would be off by the kept mass",
+                   "sample with top_p = 1, top_k = 0, min_p = 0 and no bans, or leave the correction out")
+
+
+@rule
 def group_of_one(facts: Facts) -> Finding | None:
     needing = facts.having("needs: group baseline")
     single = facts.k < 2 or facts.having("group of one")
