@@ -1,0 +1,34 @@
+"""`python -m bench NAME [options]`: run one measurement; without a name, list them."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+
+# Before torch is imported by anything: one thread per process (several on a busy machine are slower by far).
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+BENCHES = {
+    "engine": "embedded engine against model.generate: tokens per CPU second, KV memory",
+    "train_step": "one optimiser step against bare torch",
+    "store": "CPU of a commit per rollout",
+    "overhead": "CPU of a round per rollout, store and fsync included, 1,000 to 10,000 scripted rollouts",
+    "resume": "every failpoint in every mode, and 30 random kills: bit-equal?",
+    "control": "the four-module recipe with shuffled rewards: nothing may be learnt",
+    "pool_d": "plain GRPO on pool D, 350,000 tokens, 3 seeds",
+    "campaign": "recipes against each other on B3, HARD, B1, B2 (hours; resumable)",
+}
+
+
+def main() -> None:
+    name = sys.argv[1] if len(sys.argv) > 1 else ""
+    if name not in BENCHES:
+        print("\n".join(f"{key:12} {what}" for key, what in BENCHES.items()))
+        raise SystemExit(0 if not name else f"there is no bench {name!r}")
+    sys.argv = [f"bench.{name}", *sys.argv[2:]]
+    runpy.run_module(f"bench.{name}", run_name="__main__")
+
+
+main()

@@ -1,0 +1,33 @@
+"""The control: the four-module recipe with rewards shuffled within each round. What is learnt then is learnt from nothing.
+
+    python -m bench control [--out DIR] [--seeds 0,1,2]
+
+Accuracy must end within .05 of its start; the mean over seeds and each seed are printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from bench.runs import compare, rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("runs/bench-control"))
+    parser.add_argument("--seeds", default="0,1,2")
+    args = parser.parse_args()
+    compare(args.out, ["quickstart"], args.seeds, "--set", "run.shuffle_rewards=true")
+    drift = {}
+    for metrics in sorted(args.out.rglob("metrics.jsonl")):
+        measured = [r["heldout_accuracy"] for r in rows(metrics.parent) if r["heldout_accuracy"] is not None]
+        drift[metrics.parent.name] = {"start": measured[0], "end": measured[-1], "change": measured[-1] - measured[0]}
+    mean = sum(d["change"] for d in drift.values()) / len(drift)
+    print(json.dumps({"bench": "control", "runs": drift, "mean_change": mean,
+                      "within_.05": all(abs(d["change"]) <= 0.05 for d in drift.values())}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
