@@ -36,7 +36,7 @@ class Core:
         may have. Returns the hidden states [n, hidden size] of the last positions, and how many tokens each context computed.
         """
         if self.pool is None:
-            self.pool = BlockPool(self.block or block_size(min(map(len, contexts))), self.model.device)
+            self.pool = BlockPool(self.block or block_size([len(c) for c in contexts], limit), self.model.device)
         pool, slot = self.pool, np.asarray(slots, np.int64)
         lengths = np.array([len(c) for c in contexts])
         counts = -(-lengths // pool.block)

@@ -25,12 +25,13 @@ from gfcr.engine.embedded.model import Model
 from gfcr.engine.embedded.queue import Queue
 from gfcr.engine.embedded.scoring import score
 from gfcr.engine.embedded.settings import EmbeddedSettings
-from gfcr.engine.embedded.stops import Decode, EndTokens, Watch
 from gfcr.engine.embedded.streams import Stream, Streams
 from gfcr.engine.embedded.weights import fingerprint, load_weights
+from gfcr.engine.requests import check_fork, checked_context, limit
+from gfcr.engine.stops import Decode, EndTokens, Watch
 from gfcr.errors import ConfigError
 from gfcr.run.seeds import uniforms
-from gfcr.types import SegmentKind, StopReason, path_ids
+from gfcr.types import SegmentKind, StopReason
 
 
 class EmbeddedEngine:
@@ -83,48 +84,18 @@ class EmbeddedEngine:
         self._open()
         if request.id in self._running or request.id in self._queue:
             raise ValueError(f"request {request.id!r} is live already; ids must be unique among live requests")
-        context = np.ascontiguousarray(path_ids(request.path), np.int32)
-        name = f"request {request.id!r}"
-        if not len(context):
-            raise ValueError(f"{name}: the path has no tokens; give at least one, such as a begin token")
-        room = self.max_length - len(context)
-        if room < 1:
-            raise ValueError(f"{name}: context of {len(context)} tokens leaves no room; the model takes {self.max_length}")
-        if request.max_new_tokens < 1:
-            raise ValueError(f"{name}: max_new_tokens = {request.max_new_tokens}; ask for at least 1")
-        if context.min() < 0 or context.max() >= self._model.vocabulary:
-            raise ValueError(f"{name}: the path holds a token outside the vocabulary of {self._model.vocabulary}")
-        end = min(request.max_new_tokens, room)
-        limit = self.settings.kv_tokens
-        if limit is not None and len(context) + end > limit:
-            raise ValueError(f"{name}: may need {len(context) + end} positions, kv_tokens allows {limit}")
-        watch = None
-        if request.stop.strings:
-            if self._decode is None:
-                raise ValueError(f"{name}: stop strings need a tokenizer; start the engine with decode=")
-            if "" in request.stop.strings:
-                raise ValueError(f"{name}: an empty stop string would end every stream at once; remove it")
-            watch = Watch(request.stop.strings, self._decode)
-        self._check_fork(request, context)
-        reason = StopReason.MAX_TOKENS if request.max_new_tokens <= room else StopReason.CONTEXT_FULL
+        context = checked_context(request, self.max_length, self._model.vocabulary, self._decode)
+        end, reason = limit(request, context, self.max_length)
+        most = self.settings.kv_tokens
+        if most is not None and len(context) + end > most:
+            raise ValueError(f"request {request.id!r}: may need {len(context) + end} positions, kv_tokens allows {most}")
+        parent = None if request.fork_of is None else self._find(request.fork_of)
+        check_fork(request, context, None if parent is None else self._state.tokens(parent))
+        watch = Watch(request.stop.strings, self._decode) if request.stop.strings and self._decode else None
         law, eos = self._laws.number(request.sampling), self._ends.number(request.stop.eos)
         if request.fork_of != request.id:
             self._retire_retained(request.id)  # the name is taken anew
         self._queue.push(Stream(request, context, end, reason, law, eos, watch=watch))
-
-    def _check_fork(self, request: Request, context: np.ndarray) -> None:
-        if request.fork_of is None:
-            return
-        parent, name = self._find(request.fork_of), f"request {request.id!r}"
-        if parent is None:
-            raise ValueError(f"{name}: fork_of {request.fork_of!r} is neither live nor retained; "
-                             "submit the parent with retain=True, or submit without fork_of")
-        tokens = self._state.tokens(parent)
-        if not 1 <= request.fork_at <= min(len(tokens), len(context)):
-            raise ValueError(f"{name}: fork_at = {request.fork_at} must lie in [1, {min(len(tokens), len(context))}]: "
-                             f"the parent has {len(tokens)} tokens, the path {len(context)}")
-        if not np.array_equal(tokens[: request.fork_at], context[: request.fork_at]):
-            raise ValueError(f"{name}: the path differs from its parent {request.fork_of!r} before fork_at = {request.fork_at}")
 
     def _find(self, name: str) -> Stream | None:
         return self._running.get(name) or self._queue.get(name) or self._retained.get(name)

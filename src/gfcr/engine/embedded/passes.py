@@ -26,6 +26,8 @@ from gfcr.engine.embedded.pool import BlockPool
 
 NAME = "gfcr_blocks"
 MASKED = torch.finfo(torch.float32).min
+VANISHING = -80.0
+"""exp of it is lost in any float32 sum that holds a 1, and unlike exp of less it is no denormal, which are slow."""
 
 
 class FullPass:
@@ -105,12 +107,12 @@ class DecodePass:
         kv_heads = keys.shape[1]
         shape = (n, kv_heads, heads // kv_heads)
         scale = dim**-0.5 if scaling is None else scaling
-        scores = torch.matmul((query * scale).reshape(*shape, dim).index_select(0, rows), keys).float().add_(self.mask(window))
+        scores = _product((query * scale).reshape(*shape, dim).index_select(0, rows), keys).float().add_(self.mask(window))
         best = scores.amax(-1)
         top = best.new_full(shape, MASKED).scatter_reduce_(0, rows[:, None, None].expand_as(best), best, "amax")
-        scores.sub_(top.index_select(0, rows)[..., None]).exp_()
+        scores.sub_(top.index_select(0, rows)[..., None]).clamp_(min=VANISHING).exp_()
         total = best.new_zeros(shape).index_add_(0, rows, scores.sum(-1))
-        part = torch.matmul(scores.to(values.dtype), values).float()
+        part = _product(scores.to(values.dtype), values).float()
         out = part.new_zeros(*shape, part.shape[-1]).index_add_(0, rows, part)
         return out.div_(total[..., None]).to(query.dtype).reshape(n, 1, heads, -1)
 
@@ -130,6 +132,13 @@ class Places:
 
     def store_hidden(self, pool: BlockPool, hidden: Tensor) -> None:
         pool.write_hidden(hidden[self.row, self.column], self.blocks, self.offsets)
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """a @ b. torch multiplies many matrices of under 400 numbers one element at a time, so those go as one sum."""
+    if a.shape[-2] == 1 and b.shape[-1] * b.shape[-2] < 400:
+        return (a.transpose(-1, -2) * b).sum(-2, keepdim=True)
+    return torch.matmul(a, b)
 
 
 def _additive(hidden: Tensor, dtype: torch.dtype) -> Tensor:

@@ -2,23 +2,29 @@
 
 Invariants: blocks `[0, active)` belong to running streams and nothing else, so decoding reads one contiguous slice per
 layer; blocks of finished streams kept for forks lie behind; a block not allocated holds finite numbers (a masked NaN would
-still poison a sum); capacity x block <= 2 x held tokens + the longest slot, as long as contexts are no shorter than half
-a block. The hidden state behind every position is kept with its keys, so a fork has its first logits without computing
+still poison a sum); capacity x block <= 2 x held tokens + the longest slot, as long as contexts are on average no shorter
+than half a block. The hidden state behind every position is kept with its keys, so a fork has its first logits without computing
 a prefix token again.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
 FREE = -1
+LARGEST = 32
 
 
-def block_size(shortest: int) -> int:
-    """Tokens per block when the shortest context has `shortest` tokens: at most twice that, and 2 to 32."""
-    return min(32, max(2, 1 << (2 * shortest).bit_length() - 1))
+def block_size(lengths: Sequence[int], limit: int) -> int:
+    """Tokens per block, 2 to 32: the most that holds these contexts within `limit` positions."""
+    size = LARGEST
+    while size > 2 and sum(-(-n // size) for n in lengths) * size > limit:
+        size //= 2
+    return size
 
 
 class BlockPool:
@@ -70,7 +76,7 @@ class BlockPool:
         """Give each (slot, ordinal) a block; `limit`: blocks the pool may have, exceeded only when it must be."""
         n = len(slots)
         if self.used + n > self.capacity:
-            self._resize(max(self.used + n, min(self.used + n + (self.used + n) // 4, limit)))
+            self._resize(max(self.used + n, min(self.used + n + (self.used + n) // 2, limit)))
         if slots.max() >= len(self.table) or ordinals.max() >= self.table.shape[1]:
             rows, columns = max(len(self.table), int(slots.max()) + 1), self.table.shape[1]
             while columns <= ordinals.max():

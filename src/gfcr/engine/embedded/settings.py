@@ -21,7 +21,7 @@ class EmbeddedSettings:
     max_length: int | None = None
     """Longest context plus answer in tokens; None = what the model's configuration says."""
     block: int | None = None
-    """Tokens per block of the key/value pool; None = by the first wave's contexts (see `pool.block_size`)."""
+    """Tokens per block of the key/value pool; None = by the first wave's contexts (`pool.block_size`)."""
     kv_tokens: int | None = None
     """Most positions the pool may grow to; requests wait while their worst case would not fit. None = no limit."""
     batch_tokens: int = 16384

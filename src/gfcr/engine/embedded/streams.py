@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gfcr.engine.contract import Chunk, Request
-from gfcr.engine.embedded.stops import Watch
+from gfcr.engine.stops import Watch
 from gfcr.types import StopReason
 
 _STATE: dict[str, Any] = {"written": np.int64, "last": np.int64, "new": np.int64, "sent": np.int64, "start": np.int64,
@@ -84,7 +84,7 @@ class Streams:
     ) -> None:
         """Append one token to each of `slots`."""
         at = self.new[slots]
-        if at.max() >= self.ids.shape[1]:
+        if at.max(initial=0) >= self.ids.shape[1]:
             self._grow(len(self.written), 2 * self.ids.shape[1])
         self.ids[slots, at], self.logprobs[slots, at], self.entropy[slots, at] = ids, logprobs, entropy
         if mass is not None:

@@ -1,0 +1,56 @@
+"""What every engine demands of a request, said once. Raises ValueError that names the request, the value and the remedy."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gfcr.engine.contract import Request
+from gfcr.engine.stops import Decode
+from gfcr.types import StopReason, path_ids
+
+
+def checked_context(request: Request, max_length: int, vocabulary: int, decode: Decode | None) -> np.ndarray:
+    """int32[n >= 1]: the request's context."""
+    context = path_ids(request.path)
+    n = len(context)
+    if not n:
+        raise ValueError(f"request {request.id!r}: the path has no tokens; give at least one, such as a begin token")
+    if n >= max_length:
+        raise ValueError(f"request {request.id!r}: context of {n} tokens leaves no room; the model takes {max_length}")
+    if request.max_new_tokens < 1:
+        raise ValueError(f"request {request.id!r}: max_new_tokens = {request.max_new_tokens}; ask for at least 1")
+    if context.min() < 0 or context.max() >= vocabulary:
+        raise ValueError(f"request {request.id!r}: the path holds a token outside the vocabulary of {vocabulary}")
+    for token in request.stop.eos:
+        if not 0 <= token < vocabulary:
+            raise ValueError(f"request {request.id!r}: stop.eos holds {token}; the vocabulary has {vocabulary} tokens")
+    if request.stop.strings:
+        if decode is None:
+            raise ValueError(f"request {request.id!r}: stop strings need a tokenizer; start the engine with decode=")
+        if "" in request.stop.strings:
+            raise ValueError(f"request {request.id!r}: an empty stop string would end every stream at once; remove it")
+    return np.ascontiguousarray(context, np.int32)
+
+
+def limit(request: Request, context: np.ndarray, max_length: int) -> tuple[int, StopReason]:
+    """Most tokens the request may get, and the stop reason when it gets them."""
+    room = max_length - len(context)
+    if request.max_new_tokens <= room:
+        return request.max_new_tokens, StopReason.MAX_TOKENS
+    return room, StopReason.CONTEXT_FULL
+
+
+def check_fork(request: Request, context: np.ndarray, parent: np.ndarray | None) -> None:
+    """`parent`: the tokens of `request.fork_of` so far; None when it is neither live nor retained."""
+    if request.fork_of is None:
+        return
+    if parent is None:
+        raise ValueError(f"request {request.id!r}: fork_of {request.fork_of!r} is neither live nor retained; "
+                         "submit the parent with retain=True, or submit without fork_of")
+    most = min(len(parent), len(context))
+    if not 1 <= request.fork_at <= most:
+        raise ValueError(f"request {request.id!r}: fork_at = {request.fork_at} must lie in [1, {most}]: "
+                         f"the parent has {len(parent)} tokens, the path {len(context)}")
+    if not np.array_equal(parent[: request.fork_at], context[: request.fork_at]):
+        raise ValueError(f"request {request.id!r}: the path differs from its parent {request.fork_of!r} "
+                         f"before fork_at = {request.fork_at}")
