@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
+import tracemalloc
 import warnings
 from pathlib import Path
 
@@ -351,3 +354,68 @@ def test_network_file_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         with RunDirectory.open(tmp_path / "run", network="allow") as run:
             assert run.db.execute("PRAGMA journal_mode").fetchone() == ("delete",)
             run.commit(StepRecord(0, 0, 0))
+
+
+# ---- durability and bounds -----------------------------------------------------------------------------------------
+
+
+def test_files_are_durable_before_the_transaction_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, step, weights, kept = store_writer.start(tmp_path / "run")
+    log: list[str] = []
+    fsync, rename = os.fsync, Path.rename
+
+    def logged_fsync(fd: int) -> None:
+        log.append("sync " + os.path.relpath(os.readlink(f"/proc/self/fd/{fd}"), run.path))
+        fsync(fd)
+
+    def logged_rename(self: Path, target: Path) -> Path:
+        log.append(f"rename {os.path.relpath(target, run.path)}")
+        return rename(self, target)
+
+    with run:
+        assert run.db.execute("PRAGMA synchronous").fetchone() == (2,) and run.db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        monkeypatch.setattr(os, "fsync", logged_fsync)
+        monkeypatch.setattr(Path, "rename", logged_rename)
+        run.db.set_trace_callback(lambda text: log.append(text) if text in ("COMMIT", "BEGIN IMMEDIATE") else None)
+        run.commit(store_writer.record(step, 9, [], None, weights, kept))
+        monkeypatch.undo()
+    assert log == [
+        "sync segments/.writing-0.bin", "rename segments/0.bin", "sync segments",
+        "sync checkpoints/.writing-0/model.safetensors", "sync checkpoints/.writing-0", "rename checkpoints/0", "sync checkpoints",
+        "BEGIN IMMEDIATE", "COMMIT", "rename card.json"]
+
+
+def test_memory_does_not_grow_with_the_run(tmp_path: Path) -> None:
+    run, _, weights, kept = store_writer.start(tmp_path / "run")
+    sizes = []
+    with run:
+        tracemalloc.start()
+        for step in range(60):
+            found = store_writer.groups(step, weights, None)
+            run.commit(store_writer.record(step, 60, found, store_writer.batch(step, found), weights, kept))
+            if step in (20, 59):
+                del found
+                gc.collect()
+                sizes.append(tracemalloc.get_traced_memory()[0])
+        tracemalloc.stop()
+    assert sizes[1] - sizes[0] < 40_000, sizes
+
+
+def test_commits_from_several_threads_are_one_after_the_other(tmp_path: Path) -> None:
+    with RunDirectory.create(tmp_path / "run", {}) as run:
+        done = []
+
+        def work() -> None:
+            for _ in range(5):
+                with turn:
+                    step = len(done)
+                    done.append(step)
+                    run.commit(StepRecord(step, step, step))
+
+        turn = threading.Lock()
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert run.steps() == list(range(15)) and run.verify() == []

@@ -24,7 +24,6 @@ import sqlite3
 import threading
 import warnings
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -63,13 +62,18 @@ class RunDirectory(Reader):
         path = Path(path)
         if not (path / DATABASE).is_file():
             return False
-        with suppress(sqlite3.DatabaseError, RunDirectoryError):
+        try:
             db = connect(path, write=False)
-            try:
-                return bool(db.execute("SELECT 1 FROM meta WHERE name = 'genesis'").fetchone())
-            finally:
-                db.close()
-        return False
+        except RunDirectoryError as error:
+            if isinstance(error.__cause__, sqlite3.OperationalError):  # it cannot be looked at: that is not "no run"
+                raise
+            return False
+        try:
+            return bool(db.execute("SELECT 1 FROM meta WHERE name = 'genesis'").fetchone())
+        except sqlite3.DatabaseError:
+            return False
+        finally:
+            db.close()
 
     @classmethod
     def create(cls, path: str | Path, recipe: Mapping[str, Any], environment: Mapping[str, Any] | None = None,

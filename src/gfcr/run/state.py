@@ -10,9 +10,11 @@ Layout: 8 bytes little-endian length of the JSON text, the text, padding to 8, t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from importlib import import_module
+from sys import modules
 from typing import Any
 
 import numpy as np
@@ -38,8 +40,8 @@ def encode_state(state: Mapping[str, Any], find: Find) -> bytes:
         if isinstance(value, np.generic):
             return {"$scalar": payload.array(np.asarray(value), where)}
         kind = type(value)
-        if not kind.__module__.startswith("gfcr."):
-            return None
+        if not kind.__module__.startswith("gfcr.") or getattr(modules[kind.__module__], kind.__qualname__, None) is not kind:
+            return None  # local and nested classes have no name to find them by
         name = f"{kind.__module__}:{kind.__qualname__}"
         if isinstance(value, Enum):
             return {"$enum": [name, value.value]}
@@ -97,7 +99,10 @@ def decode_state(body: bytes, fetch: Fetch) -> dict[str, Any]:
 def _kind(name: str) -> Any:
     """A dataclass or enum of gfcr by name; nothing else can be named, so decoding a state runs no foreign code."""
     module, _, attribute = name.partition(":")
-    kind = getattr(import_module(module), attribute, None) if module.startswith("gfcr.") else None
+    kind = None
+    if module.startswith("gfcr."):
+        with suppress(ImportError):
+            kind = getattr(import_module(module), attribute, None)
     if not (isinstance(kind, type) and (is_dataclass(kind) or issubclass(kind, Enum))):
         raise RunDirectoryError(f"the state names the type {name!r}, which this gfcr does not have",
                                 "resume with the gfcr version named in card.json")
