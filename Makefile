@@ -9,11 +9,11 @@ export OMP_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= PASSIVE
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: quickstart test lint types mutants bench clean setup
+.PHONY: quickstart test lint types mutants bench resume-matrix clean setup
 .DEFAULT_GOAL := help
 
 help:
-	@sed -n 's/^#   //p' Makefile; echo "others: lint types mutants bench clean"
+	@sed -n 's/^#   //p' Makefile; echo "others: lint types mutants bench resume-matrix clean"
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "gfcr needs Python 3.11 or newer; run: make PYTHON=python3.11 ..."; exit 1; }
@@ -42,6 +42,10 @@ mutants: setup
 
 bench: setup
 	$(BIN)/python -m bench
+
+resume-matrix: setup
+	PYTHONPATH=src $(BIN)/python -m bench.resume
+	PYTHONPATH=src $(BIN)/python -m bench.resume --kills 30
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .mypy_cache

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gfcr.engine.contract import Request, ScoreItem
-from gfcr.types import Comparison, Group, Rollout, Signals, Task
+from gfcr.types import Comparison, Cost, Group, Rollout, Signals, Task
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,6 +71,8 @@ class Failed:
     reason: str
     tokens: int = 0
     """Tokens it generated before it broke; they count as spent and discarded."""
+    context: Cost = Cost()
+    """Context tokens computed and reused for it (`prefilled`, `cached`)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -38,7 +38,7 @@ from gfcr.round_state import Phase, Renderer, RoundSettings, Work, copy_group, l
 from gfcr.run.budget import Budget
 from gfcr.run.seeds import stream_key
 from gfcr.slots import Slots
-from gfcr.types import Batch, Decision, Drop, Group, GroupState, Member, Node, Role, Status, StopReason, derive_id, path_length
+from gfcr.types import Batch, Cost, Decision, Drop, Group, GroupState, Member, Node, Role, Status, StopReason, derive_id, path_length
 
 
 class Round:
@@ -54,6 +54,8 @@ class Round:
         self.decisions: list[Decision] = []
         self.failed: Counter[str] = Counter()
         """Tokens of failed requests by reason."""
+        self.failed_context = Cost()
+        """Context tokens computed and reused for them."""
         self.reason = ""
         """Why the round ended without a batch; empty otherwise."""
         self._asks: dict[str, Ask] = {}
@@ -150,14 +152,15 @@ class Round:
     def state_dict(self) -> dict[str, Any]:
         """All that is in flight, as a copy that later events do not change; asks are to be issued again."""
         return {"phase": self.phase, "wave": self.wave, "groups": {g: copy_group(group) for g, group in self.groups.items()},
-                "decisions": list(self.decisions), "failed": dict(self.failed), "reason": self.reason, "asks": dict(self._asks),
-                "attempts": dict(self._attempts), "work": {g: work.state() for g, work in self._work.items()}, "batch": self._batch}
+                "decisions": list(self.decisions), "failed": dict(self.failed), "failed_context": self.failed_context,
+                "reason": self.reason, "asks": dict(self._asks), "attempts": dict(self._attempts), "work": {g: work.state() for g, work in self._work.items()}, "batch": self._batch}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict`; every unanswered ask is asked again, under its old id and stream key."""
         self.phase, self.wave = state["phase"], state["wave"]
         self.groups = {g: copy_group(group) for g, group in state["groups"].items()}
         self.decisions, self.failed, self.reason = list(state["decisions"]), Counter(state["failed"]), state["reason"]
+        self.failed_context = state["failed_context"]
         self._attempts, self._batch = dict(state["attempts"]), state["batch"]
         self._work = {g: Work.of(work) for g, work in state["work"].items()}
         self._asks = {i: CompareAsk(i, self.groups[i]) if isinstance(ask, CompareAsk) else ask for i, ask in state["asks"].items()}
@@ -261,6 +264,7 @@ class Round:
             return
         self.budget.settle(event.id, event.tokens)
         self.failed[event.reason.split(":")[0]] += event.tokens
+        self.failed_context += event.context
         attempt, index = divmod(self._attempts[event.id], 1_000_000)
         request = ask.request
         stream = Stream(request.path, request.sampling, request.max_new_tokens)

@@ -41,6 +41,10 @@ class Growing:
     def generated(self) -> int:
         return sum(len(c.ids) for c in self.chunks)
 
+    def context(self) -> Cost:
+        """What its context cost."""
+        return Cost(prefilled=self.prefilled, cached=self.cached)
+
     def ids(self) -> np.ndarray:
         return np.concatenate([c.ids for c in self.chunks])
 

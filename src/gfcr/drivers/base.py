@@ -103,9 +103,9 @@ class Driver:
         for work in ended:
             del self._growing[work.ask.id]
             if work.stop is None:
-                round_.tell(Failed(work.ask.id, "lost: the engine forgot it", work.generated))
+                round_.tell(Failed(work.ask.id, "lost: the engine forgot it", work.generated, work.context()))
             elif work.stop is StopReason.FAILED:
-                round_.tell(Failed(work.ask.id, "engine: it broke or made no progress", work.generated))
+                round_.tell(Failed(work.ask.id, "engine: it broke or made no progress", work.generated, work.context()))
             else:
                 round_.tell(Generated(work.ask.id, work.rollout(self.clock())))
         return len(ended)

@@ -28,9 +28,9 @@ class Ledger:
     def add(self, cost: Cost) -> None:
         self.total = self.total + cost
 
-    def settle_round(self, groups: list[Group], failed: dict[str, int]) -> None:
-        """Book a finished round: its fresh members' generation, what of it was discarded, and failed requests' tokens
-        by reason."""
+    def settle_round(self, groups: list[Group], failed: dict[str, int], failed_context: Cost = Cost()) -> None:
+        """Book a finished round: its fresh members' generation, what of it was discarded, and what failed requests cost:
+        generated tokens by reason, context tokens."""
         sums = Counter[str]()
         wasted = Counter[str]()
         for group in groups:
@@ -52,7 +52,7 @@ class Ledger:
             sums["generated"] += tokens
             wasted[reason or Drop.FAILED] += tokens
         self.discarded.update(wasted)
-        self.add(Cost(**sums, discarded=wasted.total()))
+        self.add(Cost(**sums, discarded=wasted.total()) + failed_context)
 
     def state_dict(self) -> dict[str, Any]:
         return {"total": asdict(self.total), "discarded": dict(self.discarded), "stops": dict(self.stops),

@@ -135,7 +135,7 @@ class Session:
         generated = perf_counter()
         batch, progress = round_.ready(), self.budget.progress
         groups = list(round_.groups.values())
-        self.ledger.settle_round(groups, dict(round_.failed))
+        self.ledger.settle_round(groups, dict(round_.failed), round_.failed_context)
         self.ledger.add(Cost(scored=self.parts.engine.usage().scored - scored))
         row: dict[str, Any] = {"step": self.step + 1, **step_metrics(groups, round_.decisions)}
         if batch is not None and len(batch):
