@@ -8,20 +8,34 @@ from typing import Any
 
 from gfcr.errors import ConfigError
 
+_SAVE_MODEL = "save it with model.save_pretrained(directory), complete with its safetensors files"
+
 
 def load_model(path: str | Path, device: str = "cpu", dtype: str = "float32") -> Any:
     """A Hugging Face causal LM in eval mode. Raises ConfigError for a directory that holds none."""
     import torch
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
     _directory(path, "config.json", "model")
     try:
-        model = AutoModelForCausalLM.from_pretrained(str(path), dtype=getattr(torch, dtype), local_files_only=True)
-    except (OSError, ValueError, RuntimeError, KeyError, TypeError) as error:
-        raise ConfigError(f"the model in {str(path)!r} cannot be read: {error}",
-                          "save it with model.save_pretrained(directory), complete with its safetensors files") from error
-    module: Any = model
-    return module.to(device).eval()
+        module: Any
+        module, found = AutoModelForCausalLM.from_pretrained(str(path), dtype=getattr(torch, dtype), local_files_only=True,
+                                                             ignore_mismatched_sizes=True, output_loading_info=True)
+    except (OSError, ValueError, RuntimeError, KeyError, TypeError, SafetensorError) as error:
+        raise ConfigError(f"the model in {str(path)!r} cannot be read: {_brief(error)}", _SAVE_MODEL) from error
+    # transformers fills such weights with random numbers and only warns
+    missing = sorted(map(str, found.get("missing_keys", ())))
+    mismatched = sorted(str(key[0] if isinstance(key, tuple) else key) for key in found.get("mismatched_keys", ()))
+    for names, what in ((missing, "lack"), (mismatched, "have other shapes than config.json says for")):
+        if names:
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            raise ConfigError(f"the weights in {str(path)!r} {what} {', '.join(names[:3])}{more}", _SAVE_MODEL)
+    try:
+        return module.to(device).eval()
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigError(f"the model cannot be put on the device {device!r}: {_brief(error)}",
+                          "set train.device and engine.device to one that this machine and this build of torch have, e.g. cpu") from error
 
 
 def load_tokenizer(path: str | Path) -> Any:
@@ -31,15 +45,22 @@ def load_tokenizer(path: str | Path) -> Any:
     _directory(path, "tokenizer_config.json", "tokenizer")
     try:
         return AutoTokenizer.from_pretrained(str(path), local_files_only=True)
-    except (OSError, ValueError, RuntimeError, KeyError, TypeError) as error:
-        raise ConfigError(f"the tokenizer in {str(path)!r} cannot be read: {error}",
+    except Exception as error:  # the tokenizers library raises bare Exceptions
+        raise ConfigError(f"the tokenizer in {str(path)!r} cannot be read: {_brief(error)}",
                           "save it with tokenizer.save_pretrained(directory)") from error
+
+
+def _brief(error: BaseException) -> str:
+    """An error of another library in one line."""
+    text = f"{error}".strip()
+    line = text.splitlines()[0] if text else ""
+    return f"{type(error).__name__}: {line[:300]}" if len(line) < 40 else line[:300]
 
 
 def _directory(path: str | Path, needed: str, what: str) -> None:
     place = Path(path)
     if not place.is_dir():
-        raise ConfigError(f"no {what} directory at {str(path)!r}", "give a directory written by save_pretrained")
+        raise ConfigError(f"no model directory at {str(path)!r}" + (": it is a file" if place.exists() else ""), "give a directory written by save_pretrained")
     if not (place / needed).is_file():
         raise ConfigError(f"the directory {str(path)!r} holds no {needed}, so no {what}",
                           "give a directory written by save_pretrained")

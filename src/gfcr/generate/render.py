@@ -30,7 +30,10 @@ class TokenizerRenderer:
 
     def _render(self, task: Task) -> Segment:
         if isinstance(task.prompt, str):
-            ids, template = self.tokenizer(task.prompt)["input_ids"], None
+            try:
+                ids, template = self.tokenizer(task.prompt)["input_ids"], None
+            except Exception as error:  # the tokenizers library raises bare Exceptions
+                raise _unknown(task, f": {error}") from None
         elif self.template is None:
             raise DataError(f"task {task.id}: its prompt is chat messages, and the tokenizer has no chat template",
                             "use a model with a chat template, or tasks with plain text prompts")
@@ -43,10 +46,14 @@ class TokenizerRenderer:
         if not len(ids):
             raise DataError(f"task {task.id}: the prompt {task.prompt!r} has no tokens", "remove the task or give it a prompt")
         if unknown is not None and unknown in ids:
-            raise DataError(f"task {task.id}: the prompt {task.prompt!r} has characters that the tokenizer does not know",
-                            "use tasks in the model's alphabet, or another model")
+            raise _unknown(task)
         return Segment(SegmentKind.PROMPT, np.asarray(ids, np.int32), template=template)
 
     def decoder(self) -> Callable[[np.ndarray], str]:
         """Token ids -> text, special tokens left out."""
         return lambda ids: self.tokenizer.decode(ids, skip_special_tokens=True)
+
+
+def _unknown(task: Task, detail: str = "") -> DataError:
+    return DataError(f"task {task.id}: the prompt {str(task.prompt)[:80]!r} has characters that the tokenizer does not know{detail}",
+                     "use tasks in the model's alphabet, or another model")

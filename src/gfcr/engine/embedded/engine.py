@@ -188,7 +188,6 @@ class EmbeddedEngine:
         index = torch.from_numpy(slots).to(logits.device)
         path, sampled = (None, None) if counts is None else (counts[0][index], counts[1][index])
         law, mass = log_law(logits, rows, path, sampled)
-        self._usage["decoded"] += len(logits)
         offsets = state.start[slots] + state.new[slots]
         tokens_, logprobs_, entropies_ = draw(law, uniforms(state.key[slots], offsets))
         if counts is not None:
@@ -198,6 +197,7 @@ class EmbeddedEngine:
         tokens, logprobs, entropies = tokens_.cpu().numpy(), logprobs_.cpu().numpy(), entropies_.cpu().numpy()
         masses = None if mass is None else mass.cpu().numpy()
         failed = ~np.isfinite(logprobs)
+        self._usage["decoded"] += int(len(failed) - failed.sum())  # a draw from NaN logits gives no token
         if failed.any():
             good = ~failed
             state.record(slots[good], tokens[good], logprobs[good], entropies[good], None if masses is None else masses[good])

@@ -30,6 +30,8 @@ class Exact:
             return self._lab.judge(task, text, stop)
         if task.reference is None:
             return Verdict(self.name, self.version, Status.UNSCORABLE, evidence="the task has no reference")
+        if stop in (StopReason.CANCELLED, StopReason.PARKED, StopReason.FAILED):
+            return Verdict(self.name, self.version, Status.UNSCORABLE, evidence=f"ended by us ({stop}): nobody knows what would have come")
         right = stop.finished and text.strip() == str(task.reference).strip()
         why = "equals the reference" if right else f"cut off ({stop})" if not stop.finished else "differs from the reference"
         return Verdict(self.name, self.version, Status.SCORED, float(right), right, why)
