@@ -44,8 +44,7 @@ bench: setup
 	$(BIN)/python -m bench
 
 resume-matrix: setup
-	PYTHONPATH=src $(BIN)/python -m bench.resume
-	PYTHONPATH=src $(BIN)/python -m bench.resume --kills 30
+	$(BIN)/python -m bench resume
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .mypy_cache

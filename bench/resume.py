@@ -1,8 +1,9 @@
 """Does a run that dies come back as the run that never died? With the lab model and the real session:
 
-    python -m bench.resume                      every failpoint of the commit in every mode, checkpoints every 1 and 3 steps
-    python -m bench.resume --kills 30           kill -9 at random moments, resume until done
-    python -m bench.resume --only checkpoint    failpoints whose name contains this
+    python -m bench resume                      both of the following
+    python -m bench resume --only ""            every failpoint in every mode, checkpoints every 1 and 3 steps
+    python -m bench resume --only checkpoint    failpoints whose name contains this
+    python -m bench resume --kills 30           kill -9 at random moments, resume until done
 
 A case passes when weights, optimiser state, token arrays, metrics (wall seconds apart) and ledger equal those of the
 uninterrupted run byte for byte, every step is there once, and the directory verifies. Exit code 1 when one does not.
@@ -23,11 +24,21 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-SMALL = ("evaluate.samples=1", "evaluate.every_tokens=400", "control.groups=3", "generate.topology.k=3",
-         "generate.max_tokens=40", "budget.tokens=none", "budget.steps=7", "tasks.source=file", "tasks.domain=programs")
+SMALL = (
+    "evaluate.samples=1",
+    "evaluate.every_tokens=400",
+    "control.groups=3",
+    "generate.topology.k=3",
+    "generate.max_tokens=40",
+    "budget.tokens=none",
+    "budget.steps=7",
+    "tasks.source=file",
+    "tasks.domain=programs",
+)
 """The four-module recipe, small: seven steps that select, inject, train, evaluate and store."""
 TASKS = (("gsh-i*j-?13", "11"), ("i*jsk*l-?61", "06"), ("bsc-d-e-?03", "30"), ("m+n*o-ps?51", "15"))
 HELDOUT = (("j-k+l-m+n*o-p*?44", "64"), ("osp-?52", "45"))
@@ -35,7 +46,6 @@ SEED = 1
 """With these tasks it injects at steps 3 and 7."""
 CRASHED, REFUSED = 137, 3
 """Exit codes of a child: what a failpoint's `exit` and `torn` leave, and what an error with a remedy leaves."""
-
 
 
 def small(place: Path) -> list[str]:
@@ -47,7 +57,9 @@ def small(place: Path) -> list[str]:
 
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["torch", "transformers.models.qwen3.modeling_qwen3", "gfcr.run.session", "gfcr.train.trainer", "gfcr.engine.embedded"])
+_context.set_forkserver_preload(
+    ["torch", "transformers.models.qwen3.modeling_qwen3", "gfcr.run.session", "gfcr.train.trainer", "gfcr.engine.embedded"]
+)
 
 
 def play(path: Path, overrides: Sequence[str] = (), failpoint: str | None = None, seed: int = SEED) -> None:
@@ -75,7 +87,8 @@ def play(path: Path, overrides: Sequence[str] = (), failpoint: str | None = None
 
 def start(path: Path, overrides: Sequence[str] = (), failpoint: str | None = None) -> Any:
     """A child at work in `path`."""
-    process = _context.Process(target=play, args=(path, tuple(overrides), failpoint))
+    target = import_module("bench.resume").play  # by that name in the child too, whatever this module was run as
+    process = _context.Process(target=target, args=(path, tuple(overrides), failpoint))
     process.start()
     return process
 
@@ -97,7 +110,11 @@ def content(path: Path) -> dict[str, Any]:
     with RunDirectory.read(path) as run:
         last = run.last_step()
         assert last is not None, f"{path}: nothing was committed"
-        out: dict[str, Any] = {"verify": [str(d) for d in run.verify()], "steps": run.steps(), "ledger": run.state(last)["ledger"]}
+        out: dict[str, Any] = {
+            "verify": [str(d) for d in run.verify()],
+            "steps": run.steps(),
+            "ledger": run.state(last)["ledger"],
+        }
         for row in run.metrics():
             timeless = {key: value for key, value in row.items() if "seconds" not in key}
             out[f"metrics {row['step']}"] = repr(timeless)  # as text: NaN equals itself there
@@ -173,12 +190,14 @@ def scratch() -> Iterator[Path]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=0, metavar="N", help="kill -9 N times instead of the failpoints")
-    parser.add_argument("--only", default="", metavar="TEXT", help="failpoints whose name contains this")
+    parser.add_argument("--kills", type=int, default=0, metavar="N", help="kill -9 N times")
+    parser.add_argument("--only", default=None, metavar="TEXT", help="failpoints whose name contains this")
     parser.add_argument("--seed", type=int, default=0, help="of the kills' moments")
     chosen = parser.parse_args()
     with scratch() as place:
-        return _kills(place, chosen.kills, chosen.seed) if chosen.kills else _matrix(place, chosen.only)
+        both = chosen.only is None and not chosen.kills
+        failed = _matrix(place, chosen.only or "") if both or chosen.only is not None else 0
+        return failed | _kills(place, chosen.kills or 30, chosen.seed) if both or chosen.kills else failed
 
 
 def _matrix(place: Path, only: str) -> int:
@@ -194,8 +213,10 @@ def _matrix(place: Path, only: str) -> int:
                 print(f"FAILED {failures[-1]}", flush=True)
             shutil.rmtree(path, ignore_errors=True)
             if i % 20 == 0 or i == len(specs):
-                print(f"checkpoints every {every}: {i}/{len(specs)}, {len(failures)} failed, "
-                      f"{time.perf_counter() - began:.0f} s", flush=True)
+                print(
+                    f"checkpoints every {every}: {i}/{len(specs)}, {len(failures)} failed, {time.perf_counter() - began:.0f} s",
+                    flush=True,
+                )
     print(f"{2 * len(specs)} cases, {len(failures)} failed")
     return bool(failures)
 
@@ -214,7 +235,10 @@ def _kills(place: Path, wanted: int, seed: int) -> int:
         here = kill_until_done(path, overrides, draw, 0.4 * whole, wanted - kills)
         found = differences(path, content(reference))
         kills, runs, failures = kills + here, runs + 1, failures + bool(found)
-        print(f"run {runs} (checkpoints every {every}): {here} kills, {'differs: ' + ', '.join(found) if found else 'equal'}", flush=True)
+        print(
+            f"run {runs} (checkpoints every {every}): {here} kills, {'differs: ' + ', '.join(found) if found else 'equal'}",
+            flush=True,
+        )
     print(f"{kills} kills in {runs} runs, {failures} of the runs differ")
     return bool(failures)
 

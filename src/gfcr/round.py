@@ -38,7 +38,21 @@ from gfcr.round_state import Phase, Renderer, RoundSettings, Work, copy_group, l
 from gfcr.run.budget import Budget
 from gfcr.run.seeds import stream_key
 from gfcr.slots import Slots
-from gfcr.types import Batch, Cost, Decision, Drop, Group, GroupState, Member, Node, Role, Status, StopReason, derive_id, path_length
+from gfcr.types import (
+    Batch,
+    Cost,
+    Decision,
+    Drop,
+    Group,
+    GroupState,
+    Member,
+    Node,
+    Role,
+    Status,
+    StopReason,
+    derive_id,
+    path_length,
+)
 
 
 class Round:

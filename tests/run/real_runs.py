@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from bench import resume
+
 from gfcr.engine.contract import Chunk, Engine, Request, ScoreItem
 from gfcr.recipe import load
 from gfcr.run.session import Session
 from gfcr.types import StopReason
+
 
 def create(path: Path, *overrides: str, recipe: str = "quickstart", seed: int = resume.SEED) -> Session:
     """A small run, not yet running."""

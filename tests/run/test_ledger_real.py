@@ -22,8 +22,10 @@ def counted(session: Session, refuse: int = 0, fail: int = 0) -> tuple[real_runs
 def agree(session: Session, engine: real_runs.Breaking, counter: real_runs.Counter, before: dict[str, int]) -> None:
     """Ledger since `before` == usage of this engine == hooks in its model."""
     total, usage = session.ledger.total, engine.usage()
-    since = {name: getattr(total, name) - before.get(name, 0) for name in
-             ("generated", "evaluated", "prefilled", "evaluated_context", "scored")}
+    since = {
+        name: getattr(total, name) - before.get(name, 0)
+        for name in ("generated", "evaluated", "prefilled", "evaluated_context", "scored")
+    }
     assert since["generated"] + since["evaluated"] == usage.decoded == counter.heads
     assert since["prefilled"] + since["evaluated_context"] == usage.prefilled
     assert since["scored"] == usage.scored == counter.scored
@@ -32,10 +34,14 @@ def agree(session: Session, engine: real_runs.Breaking, counter: real_runs.Count
     assert total.discarded == sum(session.ledger.discarded.values()) <= total.generated
 
 
-@pytest.mark.parametrize(("overrides", "refuse", "fail"), [
-    ((), 0, 0), (DROPPING, 0, 0), (DROPPING, 5, 3)],
-    ids=["plain", "dropping", "dropping and failing"])
-def test_every_token_is_in_the_ledger_also_after_a_resume(tmp_path: Path, overrides: tuple[str, ...], refuse: int, fail: int) -> None:
+@pytest.mark.parametrize(
+    ("overrides", "refuse", "fail"),
+    [((), 0, 0), (DROPPING, 0, 0), (DROPPING, 5, 3)],
+    ids=["plain", "dropping", "dropping and failing"],
+)
+def test_every_token_is_in_the_ledger_also_after_a_resume(
+    tmp_path: Path, overrides: tuple[str, ...], refuse: int, fail: int
+) -> None:
     session = real_runs.create(tmp_path / "run", "budget.steps=6", "run.checkpoint_every=4", *overrides)
     engine, counter = counted(session, refuse, fail)
     rows = []

@@ -10,6 +10,8 @@ from typing import Any
 
 from gfcr.types import COST_FIELDS, Cost, Drop, Group, GroupState
 
+NOTHING = Cost()
+
 
 @dataclass(slots=True)
 class Ledger:
@@ -28,7 +30,7 @@ class Ledger:
     def add(self, cost: Cost) -> None:
         self.total = self.total + cost
 
-    def settle_round(self, groups: list[Group], failed: dict[str, int], failed_context: Cost = Cost()) -> None:
+    def settle_round(self, groups: list[Group], failed: dict[str, int], failed_context: Cost = NOTHING) -> None:
         """Book a finished round: its fresh members' generation, what of it was discarded, and what failed requests cost:
         generated tokens by reason, context tokens."""
         sums = Counter[str]()
