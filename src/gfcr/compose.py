@@ -206,3 +206,12 @@ def one_allocator_for_staged(facts: Facts) -> Finding | None:
         return None
     return Finding("refill_with_early_stop", f"{stages[0]} stops a group at its first right answer, so {refills[0]} finds groups that are "
                    "all right by construction", "use dynamic sampling with uniform allocation")
+
+
+@rule
+def refill_against_injection(facts: Facts) -> Finding | None:
+    refills, injects = facts.having("refills"), facts.having("injects")
+    if not refills or not injects:
+        return None
+    return Finding("refill_against_injection", f"{injects[0]} puts a known answer into groups without a right one, and {refills[0]} drops "
+                   "exactly those groups", "use one of the two; injection makes further draws unnecessary")

@@ -227,7 +227,7 @@ def parse(data: Mapping[str, Any], where: str = "recipe") -> Recipe:
     """Data to a checked recipe. Raises ConfigError naming where, key, value and remedy."""
     data = dict(data)
     schema = data.setdefault("schema", SCHEMA)
-    if not isinstance(schema, int) or schema > SCHEMA or schema < 1:
+    if type(schema) is not int or schema > SCHEMA or schema < 1:
         raise ConfigError(f"{where}: schema = {schema!r}, this version reads 1 to {SCHEMA}", "install a newer gfcr, or correct `schema`")
     while data["schema"] < SCHEMA:
         data = MIGRATIONS[data["schema"]](data)
@@ -297,6 +297,10 @@ def shipped_names() -> list[str]:
     return sorted(f.name.removesuffix(".toml") for f in directory.iterdir() if f.name.endswith(".toml")) if directory.is_dir() else []
 
 
+_LISTS = frozenset({Slot.GATE, Slot.VERIFIER, Slot.STEPS, Slot.STORE, Slot.AUGMENT})
+"""Slots that take several methods."""
+
+
 def _set(data: dict[str, Any], override: str) -> None:
     key, equals, text = override.partition("=")
     path = key.strip().split(".")
@@ -314,9 +318,10 @@ def _set(data: dict[str, Any], override: str) -> None:
     if path[-1] == "none" or value == "none":
         node.pop(path[-1], None)
         if value == "none":
-            node[path[-1]] = None
+            node[path[-1]] = [] if ".".join(path) in _LISTS else None
         return
-    known = node.get(path[-1])
-    if (isinstance(known, dict) and isinstance(value, str) and "name" in known) or (isinstance(value, str) and ".".join(path) in set(Slot)):
+    if isinstance(value, str) and ".".join(path) in set(Slot):  # a method by its bare name
         value = {"name": value}
+    if isinstance(value, dict) and ".".join(path) in _LISTS:
+        value = [value]
     node[path[-1]] = value

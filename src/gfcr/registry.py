@@ -174,7 +174,7 @@ def config_error(error: ValidationError, where: str, model: type[BaseModel]) -> 
         for step in first["loc"][:-1]:
             inner = owner.model_fields.get(str(step)) if hasattr(owner, "model_fields") else None
             owner = inner.annotation if inner is not None else owner
-        known = sorted(getattr(owner, "model_fields", {}))
+        known = sorted(f.alias or name for name, f in getattr(owner, "model_fields", {}).items())
         near = difflib.get_close_matches(str(first["loc"][-1]), known, 1)
         return ConfigError(f"{where}: unknown key {path!r}", f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}")
     value = first.get("input")

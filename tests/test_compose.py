@@ -1,0 +1,205 @@
+"""The composition check: one test per rule, with real methods where they exist and made ones where not."""
+
+from pathlib import Path
+
+import pytest
+
+from gfcr.build import check_recipe
+from gfcr.compose import RULES, Facts, check
+from gfcr.recipe import load, parse
+from gfcr.registry import INDEX, Faithfulness, Method, Settings, Slot, find
+from gfcr.types import Sampling
+
+RECIPES = Path(__file__).parents[1] / "recipes"
+
+
+def made(slot, *traits, needs=(), name="made"):
+    return Method(name, slot, name, "cost", Faithfulness.OURS, needs=frozenset(needs), traits=frozenset(traits)), Settings()
+
+
+def real(slot, name, **settings):
+    found = find(slot, name)
+    return found, found.settings(**settings)
+
+
+def rules(*methods, k=8, **facts):
+    return [f.rule for f in check(Facts(methods, k, engine="test", **facts))]
+
+
+GRPO, DR = real(Slot.CREDIT, "grpo"), real(Slot.CREDIT, "dr-grpo")
+INFORMATIVE = real(Slot.SELECT, "informative")
+SCORES = {"engine_features": frozenset({"score"})}
+STORE = real(Slot.STORE, "correct")
+
+
+def test_two_difficulty_selectors():
+    other = made(Slot.SELECT, "selects by difficulty")
+    assert rules(INFORMATIVE, other) == ["two_difficulty_selectors"]
+    assert rules(INFORMATIVE, real(Slot.ALLOCATE, "greedy")) == []
+
+
+def test_damping_against_seeking():
+    """SEED-GRPO beside a selector that seeks uncertainty."""
+    damping = made(Slot.SHAPE, "damps uncertainty")
+    assert rules(INFORMATIVE, damping) == ["damping_against_seeking"]
+    assert rules(real(Slot.SELECT, "uniform"), damping) == []
+
+
+def test_injection_without_off_policy_handling():
+    injecting = made(Slot.AUGMENT, "injects")
+    assert rules(injecting) == ["injection_without_off_policy"]
+    assert rules(injecting, made(Slot.OFF_POLICY, "weighs off-policy")) == []
+    assert rules(real(Slot.AUGMENT, "ar3po"), STORE, **SCORES) == []
+
+
+def test_injection_without_a_store():
+    assert rules(real(Slot.AUGMENT, "ar3po"), **SCORES) == ["injection_without_store"]
+
+
+def test_zero_variance_test_on_a_shaped_reward():
+    testing, shaping = made(Slot.REFILL, "zero-variance on shaped reward"), made(Slot.SHAPE, "shapes reward")
+    assert rules(testing, shaping) == ["zero_variance_on_shaped"]
+    assert rules(testing) == rules(shaping, real(Slot.REFILL, "dynamic-sampling")) == []
+
+
+def test_length_shaping_of_all_wrong_groups_under_std():
+    shaping = made(Slot.SHAPE, "shapes length in all-wrong groups")
+    assert rules(GRPO, shaping) == ["length_on_all_wrong"]
+    assert rules(DR, shaping) == rules(GRPO, made(Slot.SHAPE, "shapes reward")) == []
+
+
+@pytest.mark.parametrize("law", [Sampling(top_p=0.9), Sampling(top_k=5), Sampling(min_p=0.1), Sampling(banned=(3,))], ids=repr)
+def test_truncated_sampling_needs_processed_log_probabilities(law):
+    assert rules(sampling=law) == ["truncated_without_processed"]
+    assert rules(sampling=law, engine_features=frozenset({"processed_logprobs"})) == []
+
+
+def test_a_temperature_alone_truncates_nothing():
+    assert rules(sampling=Sampling(temperature=0.7)) == []
+
+
+@pytest.mark.parametrize("credit", ["grpo", "dr-grpo", "rloo"])
+def test_a_group_of_one_with_a_group_baseline(credit):
+    one = real(Slot.CREDIT, credit)
+    assert rules(one, k=1) == ["group_of_one"]
+    assert rules(one, real(Slot.TOPOLOGY, "linear"), k=8) == ["group_of_one"]
+    assert rules(one, k=2) == rules(made(Slot.CREDIT), k=1) == []
+
+
+@pytest.mark.parametrize("bound", [0, -1, None])
+def test_a_refill_without_a_bound(bound):
+    refill = find(Slot.REFILL, "dynamic-sampling")
+    assert rules((refill, refill.settings.model_construct(max_waves=bound))) == ["unbounded_refill"]
+    assert rules(made(Slot.REFILL, "refills")) == ["unbounded_refill"]
+    assert rules(real(Slot.REFILL, "dynamic-sampling", max_waves=1)) == []
+
+
+def test_the_importance_ratio_counted_twice():
+    weighing = made(Slot.OFF_POLICY, "weighs off-policy")
+    assert rules(tis=True, ratio_base="behaviour") == ["importance_twice"]
+    assert rules(weighing, tis=True) == rules(weighing, ratio_base="behaviour") == ["importance_twice"]
+    assert rules(tis=True) == rules(ratio_base="behaviour") == rules(weighing) == []
+
+
+def test_dropping_the_long_tail():
+    assert rules(made(Slot.STOP, "drops long tail")) == ["long_tail_dropped"]
+
+
+def test_training_on_unverified_data_needs_a_yes():
+    class Opting(Settings):
+        accept_unverified: bool = False
+
+    method = made(Slot.VERIFIER, "trains on unverified")[0]
+    assert rules((method, Settings())) == rules((method, Opting())) == ["unverified_training"]
+    assert rules((method, Opting(accept_unverified=True))) == []
+
+
+def test_a_method_that_needs_an_iid_group_beside_one_that_breaks_it():
+    needing = made(Slot.CREDIT, "assumes: iid group")
+    assert rules(real(Slot.ALLOCATE, "staged"), needing) == ["iid_broken"]
+    assert rules(real(Slot.ALLOCATE, "greedy"), needing) == []
+
+
+def test_an_engine_that_lacks_what_a_method_needs():
+    assert rules(real(Slot.AUGMENT, "ar3po"), STORE) == ["engine_lacks"]
+    assert rules(made(Slot.STOP, needs=("cancel",)), **SCORES) == ["engine_lacks"]
+
+
+def test_refilling_beside_early_stopping():
+    assert rules(real(Slot.REFILL, "dynamic-sampling"), real(Slot.ALLOCATE, "staged")) == ["refill_with_early_stop"]
+
+
+def test_refilling_beside_injection():
+    found = rules(real(Slot.REFILL, "dynamic-sampling"), real(Slot.AUGMENT, "ar3po"), STORE, **SCORES)
+    assert found == ["refill_against_injection"]
+
+
+def test_every_rule_is_under_test_here():
+    seen = {rule for name, function in globals().items() if name.startswith("test_") and function.__code__.co_consts
+            for rule in map(str, _strings(function.__code__)) if rule in _rule_names()}
+    assert seen == _rule_names()
+
+
+def _rule_names():
+    """Rule ids as findings name them."""
+    names = {constant for r in RULES for constant in r.__code__.co_consts if isinstance(constant, str)}
+    return {n for n in names if n.isidentifier() and "_" in n and n not in {"engine_features", "max_waves", "accept_unverified"}}
+
+
+def _strings(code):
+    for constant in code.co_consts:
+        if isinstance(constant, str):
+            yield constant
+        elif isinstance(constant, tuple):
+            yield from (c for c in constant if isinstance(c, str))
+
+
+def test_findings_say_who_why_and_what_to_do():
+    finding, = check(Facts([real(Slot.CREDIT, "grpo")], 1))
+    assert "filter.credit 'grpo'" in finding.why
+    assert finding.remedy
+
+
+REAL_LIFE = {
+    "plain GRPO": {},
+    "Dr.GRPO": {"filter": {"credit": {"name": "dr-grpo"}}, "loss": {"normalise": "constant"}},
+    "RLOO": {"filter": {"credit": {"name": "rloo"}}, "loss": {"normalise": "sequence-mean"}},
+    "DAPO": {"control": {"refill": {"name": "dynamic-sampling"}}, "filter": {"admission": {"overlong": "mask"}}},
+    "AR3PO, both halves": {"control": {"allocate": {"name": "staged"}}, "replay": {"store": [{"name": "correct"}], "augment": [{"name": "ar3po"}]}},
+    "informative and greedy on one posterior": {"control": {"select": {"name": "informative"}, "allocate": {"name": "greedy"}}},
+    "truncated importance sampling": {"train": {"tis_cap": 2.0}},
+    "bypass": {"train": {"ratio_base": "behaviour"}},
+    "top-p on the embedded engine": {"generate": {"sampling": {"top_p": 0.9}}},
+}
+
+
+@pytest.mark.parametrize("name", REAL_LIFE)
+def test_recipes_of_real_life_compose(name):
+    assert check_recipe(parse(REAL_LIFE[name])) == []
+
+
+@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.toml")), ids=lambda p: p.stem)
+def test_shipped_recipes_compose(path):
+    assert check_recipe(load(path)) == []
+
+
+@pytest.mark.parametrize(("recipe", "rule"), [
+    ({"budget": {"tokens": None}}, "no_budget"),
+    ({"budget": {"tokens": 100}}, "budget_too_small"),
+    ({"control": {"groups": 4, "min_groups": 5}}, "min_groups"),
+    ({"generate": {"topology": {"name": "group", "k": 1}}}, "group_of_one"),
+    ({"control": {"select": {"name": "informative"}, "refill": {"name": "dynamic-sampling"}, "allocate": {"name": "staged"}}}, "refill_with_early_stop"),
+])
+def test_recipes_that_cannot_work_are_found_before_anything_is_loaded(recipe, rule):
+    assert [f.rule for f in check_recipe(parse(recipe))] == [rule]
+
+
+def test_metadata_of_every_method_is_complete():
+    for slot, names in INDEX.items():
+        for name in names:
+            found = find(slot, name)
+            assert (found.name, found.slot) == (name, slot)
+            assert found.title
+            assert found.criterion in {"reliability", "coverage", "cost"}
+            assert found.cls is not None and found.cls.__doc__
+            assert all(field.description for field in found.settings.model_fields.values()), name

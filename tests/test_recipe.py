@@ -1,0 +1,157 @@
+"""Recipes: what is refused and how, overrides, and that the hash names the values and nothing else."""
+
+import copy
+import json
+
+import pytest
+
+from gfcr.errors import ConfigError
+from gfcr.recipe import SCHEMA, Recipe, load, parse
+from gfcr.registry import Slot
+
+
+def refused(data):
+    with pytest.raises(ConfigError) as caught:
+        parse(data)
+    return caught.value
+
+
+@pytest.mark.parametrize(("data", "what", "remedy"), [
+    ({"budgget": {}}, "unknown key 'budgget'", "did you mean 'budget'"),
+    ({"shema": 1}, "unknown key 'shema'", "did you mean 'schema'"),
+    ({"budget": {"token": 5}}, "unknown key 'budget.token'", "did you mean 'tokens'"),
+    ({"control": {"posterior": {"forgeting": 0.5}}}, "unknown key 'control.posterior.forgeting'", "did you mean 'forgetting'"),
+    ({"filter": {"admission": {"overlongg": "mask"}}}, "unknown key 'filter.admission.overlongg'", "did you mean 'overlong'"),
+    ({"train": {"learning_rate": 1}}, "unknown key 'train.learning_rate'", "known keys: "),
+    ({"filter": {"credit": {"name": "gropo"}}}, "filter.credit: there is no method 'gropo'", "did you mean 'grpo'"),
+    ({"control": {"stop": {"name": "anything"}}}, "control.stop: there is no method 'anything'", "gfcr.methods"),
+    ({"filter": {"credit": {"name": "grpo", "epss": 1}}}, "filter.credit 'grpo': unknown key 'epss'", "did you mean 'eps'"),
+    ({"filter": {"credit": {"name": "grpo", "std": "both"}}}, "filter.credit 'grpo': std", "correct the value"),
+    ({"filter": {"admission": {"overlong": "Mask"}}}, "filter.admission.overlong", "correct the value"),
+    ({"budget": {"tokens": 0}}, "budget.tokens", "correct the value"),
+    ({"generate": {"topology": {"name": "group", "k": 0}}}, "generate.topology 'group': k", "correct the value"),
+    ({"filter": {"admission": {"invalid_reward": float("nan")}}}, "filter.admission.invalid_reward", "correct the value"),
+    ({"schema": SCHEMA + 1}, f"schema = {SCHEMA + 1}", "newer gfcr"),
+    ({"schema": 0}, "schema = 0", "newer gfcr"),
+    ({"schema": "1"}, "schema = '1'", "newer gfcr"),
+    ({"schema": True}, "schema = True", "newer gfcr"),
+])
+def test_refusals_name_the_key_and_the_remedy(data, what, remedy):
+    error = refused(data)
+    assert what in error.what
+    assert remedy in error.remedy
+
+
+def write(tmp_path, text, *overrides):
+    path = tmp_path / "r.toml"
+    path.write_text(text)
+    return load(path, overrides)
+
+
+def test_overrides_set_values_sections_methods_and_lists(tmp_path):
+    made = write(tmp_path, "[budget]\ntokens = 10_000\n", "budget.tokens=50000", "filter.credit=rloo", "replay.augment=ar3po",
+                 'replay.store=[{name = "correct", per_group = 2}]', "train.lr=1e-3", "name=my run", "filter.gates=format",
+                 "control.select={name = 'informative', power = 1.0}")
+    assert (made.budget.tokens, made.filter.credit.name, made.train.lr, made.name) == (50_000, "rloo", 1e-3, "my run")
+    assert [m.name for m in made.replay.augment] == ["ar3po"]
+    assert made.replay.store[0].values() == {"per_group": 2}
+    assert [m.name for m in made.filter.gates] == ["format"]
+    assert made.control.select.values() == {"power": 1.0}
+
+
+def test_overrides_none_and_settings_of_a_named_method(tmp_path):
+    text = "[budget]\ntokens = 5\n[control.refill]\nname = 'dynamic-sampling'\n[filter]\ngates = [{name = 'format'}]\n"
+    made = write(tmp_path, text, "budget.tokens=none", "control.refill.max_waves=3", "filter.gates=none")
+    assert (made.budget.tokens, made.control.refill.values(), made.filter.gates) == (None, {"max_waves": 3}, ())
+    assert write(tmp_path, text, "control.refill=none").control.refill is None
+
+
+@pytest.mark.parametrize(("override", "what"), [("budget", "is not KEY=VALUE"), ("=3", "is not KEY=VALUE"), ("a..b=3", "is not KEY=VALUE"),
+                                               ("name.x=3", "'name' is a value, not a section"), ("budget.tokns=3", "unknown key")])
+def test_bad_overrides_are_refused(tmp_path, override, what):
+    with pytest.raises(ConfigError, match=what):
+        write(tmp_path, "name = 'x'\n", override)
+
+
+def test_every_default_is_in_the_frozen_recipe():
+    frozen = parse({"filter": {"credit": {"name": "grpo"}}, "control": {"refill": {"name": "dynamic-sampling"}}}).frozen()
+
+    def check(model, data, where):
+        for name, field in model.model_fields.items():
+            key = field.alias or name
+            assert key in data, f"{where}{key}"
+            if hasattr(field.annotation, "model_fields") and isinstance(data[key], dict) and "name" not in field.annotation.model_fields:
+                check(field.annotation, data[key], f"{where}{key}.")
+
+    check(Recipe, frozen, "")
+    assert frozen["filter"]["credit"] == {"name": "grpo", "std": "population", "eps": 1e-4}
+    assert frozen["control"]["refill"] == {"name": "dynamic-sampling", "max_waves": 10, "oversample": 1.0}
+    assert frozen["generate"]["topology"] == {"name": "group", "k": 8}
+    assert frozen["schema"] == SCHEMA
+
+
+RICH = {"generate": {"topology": {"name": "group", "k": 4}, "sampling": {"temperature": 1, "banned": [3, 4]}},
+        "filter": {"gates": [{"name": "format"}], "credit": {"name": "grpo", "std": "sample"}},
+        "control": {"select": {"name": "informative"}, "allocate": {"name": "greedy", "cap": 16}},
+        "replay": {"store": [{"name": "correct"}], "augment": [{"name": "ar3po", "option": 2}]}, "budget": {"tokens": None, "steps": 3}}
+
+
+@pytest.mark.parametrize("data", [{}, RICH], ids=["default", "rich"])
+def test_a_frozen_recipe_reads_back_to_itself(data):
+    recipe = parse(data)
+    again = parse(json.loads(json.dumps(recipe.frozen())))
+    assert again.frozen() == recipe.frozen()
+    assert again.hash() == recipe.hash()
+
+
+def test_the_same_recipe_written_differently_has_the_same_hash():
+    plain = parse({})
+    written = parse({"budget": {"tokens": 150_000}, "filter": {"credit": {"name": "grpo", "eps": 0.0001}, "verifiers": [{"name": "exact"}]},
+                     "generate": {"topology": {"k": 8, "name": "group"}, "sampling": {"temperature": 1}}, "schema": 1,
+                     "train": {"lr": 6e-4}})
+    assert written.hash() == plain.hash()
+
+
+def leaves(data, path=()):
+    for key, value in data.items():
+        if isinstance(value, dict):
+            yield from leaves(value, (*path, key))
+        elif isinstance(value, (bool, int, float)):
+            yield (*path, key), value
+
+
+def test_the_hash_changes_with_every_single_value():
+    base = parse(RICH).frozen()
+    changed = 0
+    for path, value in leaves(base):
+        data = copy.deepcopy(base)
+        node = data
+        for key in path[:-1]:
+            node = node[key]
+        for other in (not value,) if isinstance(value, bool) else (value + 1, value * 0.5, value - 1):
+            node[path[-1]] = other
+            try:
+                recipe = parse(data)
+            except ConfigError:
+                continue
+            assert recipe.hash() != parse(RICH).hash(), path
+            changed += 1
+            break
+    assert changed > 40
+
+
+def test_k_is_the_topologys_and_one_without():
+    assert (parse({}).k, parse(RICH).k, parse({"generate": {"topology": {"name": "linear"}}}).k) == (8, 4, 1)
+
+
+def test_every_slot_has_its_place_in_the_recipe():
+    assert set(parse({}).slots()) == set(Slot)
+
+
+def test_missing_and_broken_files_are_refused_with_the_remedy(tmp_path):
+    with pytest.raises(ConfigError, match="no recipe"):
+        load("no-such-recipe")
+    with pytest.raises(ConfigError, match="not TOML"):
+        write(tmp_path, "a = = 3")
+    with pytest.raises(ConfigError, match="tasks"):
+        write(tmp_path, "tasks = 3")
