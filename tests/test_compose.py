@@ -74,6 +74,11 @@ def test_truncated_sampling_needs_processed_log_probabilities(law):
     assert rules(sampling=law, engine_features=frozenset({"processed_logprobs"})) == []
 
 
+def test_truncated_sampling_beside_importance_weights():
+    processed = {"sampling": Sampling(top_p=0.9), "engine_features": frozenset({"processed_logprobs"})}
+    assert rules(tis=True, **processed) == rules(ratio_base="behaviour", **processed) == ["truncated_with_importance"]
+
+
 def test_a_temperature_alone_truncates_nothing():
     assert rules(sampling=Sampling(temperature=0.7)) == []
 
