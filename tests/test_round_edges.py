@@ -187,15 +187,15 @@ def test_shaping_does_not_revive_a_group_without_signal():
 
 def test_learning_happens_before_injection_and_from_fresh_members_only():
     """Invariant 5: an injected right answer must not teach the posterior that the task was solved."""
-    made = recorded(full_lab("ww"), [], augment={"augment": inject_right})
+    made = recorded(full_lab("ww", n_tasks=2), [], augment={"augment": inject_right})
     seen = []
     made.slots.select._answers["observe"] = lambda groups, view: seen.append([len(g.members) for g in groups])
     round_ = made.drive()
-    assert seen == [[2]]
-    assert made.slots.posterior._inner._right.tolist() == [0.0]
-    assert made.slots.posterior._inner._wrong.tolist() == [2.0]
-    assert next(iter(round_.groups.values())).outcomes() == (0, 2)
-    assert len(batch_of(round_)) == 2
+    assert seen == [[2, 2]], "once a round, every group, before any injection"
+    assert made.slots.posterior._inner._right.tolist() == [0.0, 0.0]
+    assert made.slots.posterior._inner._wrong.tolist() == [2.0, 2.0]
+    assert [g.outcomes() for g in round_.groups.values()] == [(0, 2)] * 2
+    assert len(batch_of(round_)) == 4
 
 
 def right_artifact(group, version=1):

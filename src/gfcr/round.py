@@ -167,7 +167,8 @@ class Round:
         """All that is in flight, as a copy that later events do not change; asks are to be issued again."""
         return {"phase": self.phase, "wave": self.wave, "groups": {g: copy_group(group) for g, group in self.groups.items()},
                 "decisions": list(self.decisions), "failed": dict(self.failed), "failed_context": self.failed_context,
-                "reason": self.reason, "asks": dict(self._asks), "attempts": dict(self._attempts), "work": {g: work.state() for g, work in self._work.items()}, "batch": self._batch}
+                "reason": self.reason, "asks": dict(self._asks), "attempts": dict(self._attempts),
+                "work": {g: work.state() for g, work in self._work.items()}, "batch": self._batch}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict`; every unanswered ask is asked again, under its old id and stream key."""
