@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -18,7 +19,7 @@ import pytest
 import store_writer
 
 from gfcr.run import failpoints, files
-from gfcr.run.directory import RunDirectory, RunDirectoryError
+from gfcr.run.directory import RunDirectory, RunDirectoryError, StepRecord
 
 STEPS = 8
 FULL = 3
@@ -97,9 +98,10 @@ def test_thirty_kills(tmp_path: Path, uncut: dict[str, Any]) -> None:
         pid = child(lambda path=path: store_writer.go(path, STEPS))
         time.sleep(draw.random() * whole * 0.5)
         os.kill(pid, signal.SIGKILL)
-        if exit_code(pid) == -signal.SIGKILL:
+        if (code := exit_code(pid)) == -signal.SIGKILL:
             kills += 1
         else:  # it had finished: compare, and go on with another
+            assert code == 0
             assert content(path) == uncut
             runs += 1
             path = tmp_path / f"run{runs}"
@@ -189,6 +191,22 @@ def test_interrupt_just_after_the_commit_keeps_the_files(tmp_path: Path, monkeyp
     monkeypatch.undo()
     with RunDirectory.open(path) as run:
         assert run.last_step() == 0 and run.verify() == []
+
+
+def test_a_journal_left_half_way_is_rolled_back_for_readers_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Creation switches to WAL through a rollback journal, and on network disks every commit has one."""
+    path, copy = tmp_path / "run", tmp_path / "copy"
+    monkeypatch.setattr(files, "filesystem", lambda where: "nfs4")
+    with RunDirectory.create(path, {}, network="allow") as run:
+        run.commit(StepRecord(0, 0, 0))
+        run.db.execute("PRAGMA cache_size = 2")
+        run.db.execute("BEGIN IMMEDIATE")
+        run.db.executemany("INSERT INTO meta VALUES (?, ?)", ((str(i), "x" * 500) for i in range(200)))
+        shutil.copytree(path, copy)  # what a kill here would leave
+        run.db.execute("ROLLBACK")
+    assert (copy / "run.sqlite-journal").stat().st_size > 0
+    with RunDirectory.read(copy) as run:
+        assert run.verify() == [] and run.db.execute("SELECT count(*) FROM meta").fetchone()[0] < 10
 
 
 def test_a_locked_database_is_an_error_with_a_remedy(tmp_path: Path) -> None:

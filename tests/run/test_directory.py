@@ -333,7 +333,7 @@ def test_a_failed_migration_changes_nothing() -> None:
 def test_a_run_from_the_future_is_refused(path: Path) -> None:
     update(path, "PRAGMA user_version = 99")
     for way in (RunDirectory.open, RunDirectory.read):
-        with pytest.raises(RunDirectoryError, match=r"format version 99, this gfcr reads up to 2\n.*pip install -U gfcr"):
+        with pytest.raises(RunDirectoryError, match=r"format version 99, this gfcr reads up to 3\n.*pip install -U gfcr"):
             way(path)
 
 

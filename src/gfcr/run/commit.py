@@ -46,6 +46,7 @@ def commit(run: RunDirectory, record: StepRecord) -> None:
         "step": step, "round": int(record.round), "version": int(record.version), "progress": float(record.progress) + 0.0,
         "payload_length": len(body), "payload_hash": digest(body), "checkpoint": None, "metrics": _metrics(record),
         "state_hash": digest(state), "rows_hash": rows_hash(encoded.rows)}
+    metrics_bytes, run.metrics_bytes = run.metrics_bytes, -1  # until its line is in
     payload, checkpoint = run.payload_file(step), run.checkpoint_path(step)
     try:
         with storage_errors(f"committing step {step}", run.path):
@@ -63,8 +64,8 @@ def commit(run: RunDirectory, record: StepRecord) -> None:
         raise
     with storage_errors(f"updating files derived from step {step}", run.path, committed=True):
         hit("rows.after_commit")
-        derived.append_metrics(run, values["metrics"])
-        derived.write_card(run)
+        derived.append_metrics(run, values["metrics"], metrics_bytes)
+        derived.renew_card(run, values)
         collect(run)
 
 
@@ -133,7 +134,7 @@ def _finder(encoded: StepEncoder, run: RunDirectory) -> Any:
 
 
 def _write_rows(db: sqlite3.Connection, encoded: StepEncoder, state: bytes, values: dict[str, Any], before: str) -> None:
-    head = link(before, [values[name] for name in LINKED])
+    values["head"] = head = link(before, [values[name] for name in LINKED])
     db.execute("BEGIN IMMEDIATE")
     try:
         db.executemany("INSERT OR IGNORE INTO tasks VALUES (?, ?, ?, ?)", ((key, *row) for key, row in encoded.tasks.items()))

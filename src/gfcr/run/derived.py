@@ -18,19 +18,16 @@ if TYPE_CHECKING:
     from gfcr.run.directory import RunDirectory
 
 
-def metrics_length(run: RunDirectory) -> int:
-    """Bytes metrics.jsonl must have (its lines are ASCII)."""
-    return int(run.db.execute("SELECT coalesce(sum(length(metrics) + 1), 0) FROM steps").fetchone()[0])
-
-
-def append_metrics(run: RunDirectory, line: str) -> None:
-    """Append the newest step's line; when the file is not what it must be, repair it instead."""
+def append_metrics(run: RunDirectory, line: str, before: int) -> None:
+    """Append the newest step's line to a file of `before` bytes; when it has another length, repair it instead."""
     file = run.path / "metrics.jsonl"
     hit("metrics.before_write")
-    whole = metrics_length(run)
-    if (file.stat().st_size if file.exists() else 0) == whole - len(line) - 1:
-        with file.open("ab") as out:
+    with file.open("ab") as out:
+        whole = out.tell() == before
+        if whole:
             out.write(line.encode() + b"\n")
+    if whole:
+        run.metrics_bytes = before + len(line) + 1
     else:
         repair_metrics(run)
     hit("metrics.after_write", file)
@@ -55,16 +52,20 @@ def repair_metrics(run: RunDirectory) -> None:
         out.truncate()
         out.writelines(missing)
         out.writelines(text.encode() + b"\n" for (text,) in rows)
+        run.metrics_bytes = out.tell()
 
 
 def card(run: RunDirectory) -> dict[str, Any]:
     """The content of card.json."""
     last = run.last_step()
     known = {} if last is None else run.step_row(last)
+    return {**facts(run), "step": last, "round": known.get("round"), "version": known.get("version"), "head": run.head}
+
+
+def facts(run: RunDirectory) -> dict[str, Any]:
+    """The card's part that no commit changes."""
     return {"format": "gfcr run", "schema": schema.version(run.db), "gfcr": run.meta("gfcr"),
-            "recipe_hash": run.meta("recipe_hash"), "environment": run.environment, "resumed_in": _accepted(run),
-            "steps": run.db.execute("SELECT count(*) FROM steps").fetchone()[0], "step": last, "round": known.get("round"),
-            "version": known.get("version"), "head": run.head}
+            "recipe_hash": run.meta("recipe_hash"), "environment": run.environment, "resumed_in": _accepted(run)}
 
 
 def _accepted(run: RunDirectory) -> list[dict[str, Any]]:
@@ -74,8 +75,17 @@ def _accepted(run: RunDirectory) -> list[dict[str, Any]]:
 
 
 def write_card(run: RunDirectory) -> None:
-    text = json.dumps(card(run), indent=2, default=str) + "\n"
-    files.replace_file(run.path / "card.json", text, "card")
+    _replace_card(run, card(run))
+
+
+def renew_card(run: RunDirectory, known: dict[str, Any]) -> None:
+    """After a commit, whose row in `steps` is `known`: the rest of the card stays as it was last written here."""
+    _replace_card(run, {**run.card_facts, **{name: known[name] for name in ("step", "round", "version", "head")}})
+
+
+def _replace_card(run: RunDirectory, content: dict[str, Any]) -> None:
+    files.replace_file(run.path / "card.json", json.dumps(content, indent=2, default=str) + "\n", "card")
+    run.card_facts = content
 
 
 def repair(run: RunDirectory) -> None:

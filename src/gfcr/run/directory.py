@@ -53,6 +53,10 @@ class RunDirectory(Reader):
         self._lock = lock
         self._pid = os.getpid()
         self._busy = threading.Lock()
+        self.metrics_bytes = -1
+        """Length metrics.jsonl has; -1 while that is not certain, so that it is repaired."""
+        self.card_facts: dict[str, Any] = {}
+        """The card as last written."""
 
     # ---- creating and opening ----------------------------------------------------------------------------------
 

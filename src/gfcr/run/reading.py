@@ -30,14 +30,28 @@ _RESTORE = "restore the run directory from a copy, or start again in another one
 
 def connect(path: Path, write: bool) -> sqlite3.Connection:
     """A connection to the directory's database, in autocommit mode."""
-    file = path / DATABASE
-    mode = "rwc" if write else "ro"
-    if not write and not os.access(path, os.W_OK) and not (path / f"{DATABASE}-wal").exists():
-        mode = "ro&immutable=1"  # a finished run on a read-only disk: nobody can be writing
     with storage_errors("opening the database", path):
-        db = sqlite3.connect(f"file:{quote(str(file.resolve()))}?mode={mode}", uri=True, isolation_level=None,
-                             check_same_thread=False, timeout=30)
+        if write:
+            return _connect(path, "rwc")
+        if not os.access(path, os.W_OK) and not (path / f"{DATABASE}-wal").exists():
+            return _connect(path, "ro&immutable=1")  # a finished run on a read-only disk: nobody can be writing
+        try:
+            return _connect(path, "ro")
+        except sqlite3.OperationalError:
+            if not os.access(path, os.W_OK) or not (path / f"{DATABASE}-journal").exists():
+                raise
+        _connect(path, "rw").close()  # rolls back what a killed process left half done; SQLite's locks see to a live one
+        return _connect(path, "ro")
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    db = sqlite3.connect(f"file:{quote(str((path / DATABASE).resolve()))}?mode={mode}", uri=True, isolation_level=None,
+                         check_same_thread=False, timeout=30)
+    try:
         db.execute("PRAGMA user_version").fetchone()
+    except BaseException:
+        db.close()
+        raise
     return db
 
 

@@ -51,9 +51,13 @@ _V2 = """
 CREATE TABLE environments (step INTEGER, environment TEXT NOT NULL) STRICT;
 """
 
-MIGRATIONS: tuple[str, ...] = (_V1, _V2)
+_V3 = """
+CREATE INDEX steps_checkpoint ON steps (step) WHERE checkpoint IS NOT NULL;
+"""
+
+MIGRATIONS: tuple[str, ...] = (_V1, _V2, _V3)
 """Entry i brings version i to i + 1. V2: environments a resume accepted although they differ from the run's own (after
-which step, and what they were)."""
+which step, and what they were). V3: a run with few checkpoints finds the newest without walking its steps."""
 
 ROWS: dict[str, tuple[str, ...]] = {
     "forms": ("key", "kind", "turn", "author", "version", "law", "role", "source", "template", "layout"),
