@@ -9,12 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from math import ceil, floor, log10
 
 from markupsafe import Markup, escape
 
-WIDTH, HEIGHT = 560, 270
 LEFT, RIGHT, TOP, BOTTOM = 44, 14, 12, 36
 
 Format = Callable[[float], str]
@@ -45,13 +43,37 @@ class Axis:
     form: Format = field(default=str)
 
 
+@dataclass(frozen=True, slots=True)
+class Canvas:
+    """Size of a chart in its own units, about one CSS pixel each where it is shown."""
+
+    width: int = 560
+    height: int = 270
+
+    def x(self, axis: Axis, value: float) -> float:
+        return LEFT + (value - axis.low) / (axis.high - axis.low) * (self.width - LEFT - RIGHT)
+
+    def y(self, axis: Axis, value: float) -> float:
+        """Values outside the axis lie on its end."""
+        return self.foot - (min(max(value, axis.low), axis.high) - axis.low) / (axis.high - axis.low) * (self.foot - TOP)
+
+    @property
+    def foot(self) -> int:
+        """Where the x axis lies."""
+        return self.height - BOTTOM
+
+
+SMALL, WIDE = Canvas(), Canvas(1130, 340)
+
+
 def thousands(value: float) -> str:
     return f"{value / 1e6:g}M" if value >= 1e6 else f"{value / 1000:g}k" if value >= 1000 else f"{value:g}"
 
 
 def fraction(value: float) -> str:
-    text = f"{value:.2f}".rstrip("0").rstrip(".")
-    return text.replace("0.", ".", 1) if text.startswith(("0.", "-0.")) else text
+    """`.25`, `0`, `−.5`."""
+    text = f"{abs(value):.3f}".rstrip("0").rstrip(".")
+    return ("−" if value < 0 and float(text) else "") + (text[1:] if text.startswith("0.") else text)
 
 
 def plain(value: float) -> str:
@@ -76,22 +98,23 @@ def _step(raw: float) -> float:
     return next(m * size for m in (1, 2, 2.5, 5, 10) if m * size >= raw * (1 - 1e-9))
 
 
-def line_chart(title: str, x: Axis, y: Axis, lines: Sequence[Line], note: str = "") -> Markup:
+def line_chart(title: str, x: Axis, y: Axis, lines: Sequence[Line], note: str = "", canvas: Canvas = SMALL) -> Markup:
     """Lines over a common x."""
-    body = [_frame(x, y)]
+    body = [_frame(canvas, x, y)]
     for line in sorted(lines, key=lambda one: one.kind == "main"):
-        at = [None if v is None else (_px(x, u), _py(y, v)) for u, v in zip(line.xs, line.ys)]
+        at = [None if v is None else (canvas.x(x, u), canvas.y(y, v)) for u, v in zip(line.xs, line.ys)]
         for run in _runs(at):
             body.append(f'<polyline class="line {escape(line.kind)}" style="--c:var(--{escape(line.colour)})" points="'
                         + " ".join(f"{a:.1f},{b:.1f}" for a, b in run) + '"/>')
         if line.points or sum(p is not None for p in at) == 1:
             body += [f'<circle class="dot" style="--c:var(--{escape(line.colour)})" cx="{p[0]:.1f}" cy="{p[1]:.1f}" r="3"/>' for p in at if p]
     shown = [line for line in lines if line.hover]
-    return _figure(title, x, "".join(body), [(line.name, line.colour, line.kind) for line in shown],
-                   _hover(x, [(line.name, line.colour, line.xs, line.ys) for line in shown], y.form), note)
+    return _figure(title, canvas, x, "".join(body), [(line.name, line.colour, line.kind) for line in shown],
+                   _hover(canvas, x, [(line.name, line.colour, line.xs, line.ys) for line in shown]), note)
 
 
-def stacked_chart(title: str, x: Axis, y: Axis, xs: Sequence[float], layers: Sequence[tuple[str, str, Sequence[float]]], note: str = "") -> Markup:
+def stacked_chart(title: str, x: Axis, y: Axis, xs: Sequence[float], layers: Sequence[tuple[str, str, Sequence[float]]],
+                  note: str = "", canvas: Canvas = SMALL) -> Markup:
     """Layers (name, colour, heights) on top of each other, the first at the bottom."""
     below = [0.0] * len(xs)
     body = []
@@ -99,52 +122,59 @@ def stacked_chart(title: str, x: Axis, y: Axis, xs: Sequence[float], layers: Seq
         above = [a + b for a, b in zip(below, heights)]
         edge = [*zip(xs, above), *reversed(list(zip(xs, below)))]
         body.append(f'<polygon class="area" style="--c:var(--{escape(colour)})" points="'
-                    + " ".join(f"{_px(x, u):.1f},{_py(y, v):.1f}" for u, v in edge) + '"/>')
+                    + " ".join(f"{canvas.x(x, u):.1f},{canvas.y(y, v):.1f}" for u, v in edge) + '"/>')
         below = above
-    body.append(_frame(x, y))
-    return _figure(title, x, "".join(body), [(name, colour, "area") for name, colour, _ in reversed(layers)],
-                   _hover(x, [(name, colour, xs, values) for name, colour, values in reversed(layers)], y.form), note)
+    body.append(_frame(canvas, x, y))
+    return _figure(title, canvas, x, "".join(body), [(name, colour, "area") for name, colour, _ in reversed(layers)],
+                   _hover(canvas, x, [(name, colour, xs, values) for name, colour, values in reversed(layers)]), note)
 
 
-def interval_chart(title: str, rows: Sequence[tuple[str, str, float | None, float | None, float | None]], label: str) -> Markup:
-    """Estimates with intervals: (name, colour, value, low, high), one under the other, around zero."""
-    known = [v for row in rows for v in row[2:] if v is not None]
+Estimate = tuple[str, str, float | None, float | None, float | None]
+"""(name, colour, value, low, high)."""
+
+
+def interval_chart(title: str, blocks: Sequence[tuple[str, Sequence[Estimate]]], label: str) -> Markup:
+    """Estimates with intervals under each other on one axis with zero in it, in blocks with a heading each."""
+    known = [v for _, rows in blocks for row in rows for v in row[2:] if v is not None]
     if not known:
         return Markup("")
-    x = axis(label, [*known, 0.0], lambda v: ("+" if v > 0 else "") + fraction(v).replace("-", "−"), low=None)
-    height = TOP + 34 * len(rows) + BOTTOM
-    left = 150
-    scale = (WIDTH - left - RIGHT - 70) / (x.high - x.low)
+    row_height, head, left, right, width = 26, 30, 170, 190, WIDE.width
+    foot = TOP + sum(head + row_height * len(rows) for _, rows in blocks)
+    x = axis(label, [*known, 0.0], lambda v: ("+" if v > 0 else "") + fraction(v), low=None, at_most=8)
 
     def place(value: float) -> float:
-        return left + (value - x.low) * scale
+        return left + (value - x.low) / (x.high - x.low) * (width - left - right)
 
-    foot = height - BOTTOM
     body = [f'<line class="grid{" zero" if abs(t) < 1e-12 else ""}" x1="{place(t):.1f}" x2="{place(t):.1f}" y1="{TOP}" y2="{foot}"/>'
-            f'<text class="tick" x="{place(t):.1f}" y="{foot + 15}" text-anchor="middle">{escape(x.form(t))}</text>' for t in x.ticks]
-    for i, (name, colour, value, low, high) in enumerate(rows):
-        y = TOP + 34 * i + 17
-        body.append(f'<text class="name" x="{left - 12}" y="{y + 4}" text-anchor="end">{escape(name)}</text>')
-        if value is None:
-            continue
-        if low is not None and high is not None:
-            body.append(f'<line class="whisker" style="--c:var(--{escape(colour)})" x1="{place(low):.1f}" x2="{place(high):.1f}" y1="{y}" y2="{y}"/>')
-        body.append(f'<circle class="dot" style="--c:var(--{escape(colour)})" cx="{place(value):.1f}" cy="{y}" r="5"/>'
-                    f'<text class="tick" x="{WIDTH - RIGHT}" y="{y + 4}" text-anchor="end">{escape(("+" if value >= 0 else "−") + fraction(round(abs(value), 3)))}</text>')
-    body.append(f'<text class="label" x="{(left + WIDTH - 84) / 2:.0f}" y="{height - 4}" text-anchor="middle">{escape(label)}</text>')
-    return Markup(f'<figure><figcaption>{escape(title)}</figcaption><svg viewBox="0 0 {WIDTH} {height}" role="img" '
+            f'<text class="tick" x="{place(t):.1f}" y="{foot + 16}" text-anchor="middle">{escape(x.form(t))}</text>' for t in x.ticks]
+    y = float(TOP)
+    for heading, rows in blocks:
+        body.append(f'<text class="heading" x="0" y="{y + 20:.0f}">{escape(heading)}</text>')
+        y += head
+        for name, colour, value, low, high in rows:
+            middle = y + row_height / 2 - 3
+            body.append(f'<text class="name" x="{left - 14}" y="{middle + 4}" text-anchor="end">{escape(name)}</text>')
+            body.append(_estimate(place, colour, value, low, high, middle, width - right + 14))
+            y += row_height
+    body.append(f'<text class="label" x="{(left + width - right) / 2:.0f}" y="{foot + 34}" text-anchor="middle">{escape(label)}</text>')
+    return Markup(f'<figure><figcaption>{escape(title)}</figcaption><svg viewBox="0 0 {width} {foot + 40}" role="img" '
                   f'aria-label="{escape(title)}">{"".join(body)}</svg></figure>')
 
 
+def _estimate(place: Callable[[float], float], colour: str, value: float | None, low: float | None, high: float | None, y: float,
+              text_at: float) -> str:
+    """One row: whisker, dot, figures."""
+    if value is None:
+        return f'<text class="tick" x="{text_at:.0f}" y="{y + 4}">not measured</text>'
+    style, words = f'style="--c:var(--{escape(colour)})"', ("+" if value >= 0 else "") + fraction(value)
+    whisker = ""
+    if low is not None and high is not None:
+        whisker = f'<line class="whisker" {style} x1="{place(low):.1f}" x2="{place(high):.1f}" y1="{y}" y2="{y}"/>'
+        words += f"  [{fraction(low)}, {fraction(high)}]"
+    return f'{whisker}<circle class="dot" {style} cx="{place(value):.1f}" cy="{y}" r="5"/><text class="figure" x="{text_at:.0f}" y="{y + 4}">{escape(words)}</text>'
+
+
 # ---- parts ---------------------------------------------------------------------------------------------------------
-
-
-def _px(x: Axis, value: float) -> float:
-    return LEFT + (value - x.low) / (x.high - x.low) * (WIDTH - LEFT - RIGHT)
-
-
-def _py(y: Axis, value: float) -> float:
-    return HEIGHT - BOTTOM - (min(max(value, y.low), y.high) - y.low) / (y.high - y.low) * (HEIGHT - TOP - BOTTOM)
 
 
 def _runs(points: Sequence[tuple[float, float] | None]) -> list[list[tuple[float, float]]]:
@@ -158,34 +188,34 @@ def _runs(points: Sequence[tuple[float, float] | None]) -> list[list[tuple[float
     return [run for run in out if len(run) > 1]
 
 
-def _frame(x: Axis, y: Axis) -> str:
+def _frame(canvas: Canvas, x: Axis, y: Axis) -> str:
     """Grid, ticks and labels."""
-    foot = HEIGHT - BOTTOM
-    out = [f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{_py(y, t):.1f}" y2="{_py(y, t):.1f}"/>'
-           f'<text class="tick" x="{LEFT - 7}" y="{_py(y, t) + 4:.1f}" text-anchor="end">{escape(y.form(t))}</text>' for t in y.ticks]
-    out += [f'<text class="tick" x="{_px(x, t):.1f}" y="{foot + 16}" text-anchor="middle">{escape(x.form(t))}</text>' for t in x.ticks]
-    out.append(f'<line class="base" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{foot}" y2="{foot}"/>')
-    out.append(f'<text class="label" x="{(LEFT + WIDTH - RIGHT) / 2:.0f}" y="{HEIGHT - 3}" text-anchor="middle">{escape(x.label)}</text>')
+    end, foot = canvas.width - RIGHT, canvas.foot
+    out = [f'<line class="grid" x1="{LEFT}" x2="{end}" y1="{canvas.y(y, t):.1f}" y2="{canvas.y(y, t):.1f}"/>'
+           f'<text class="tick" x="{LEFT - 7}" y="{canvas.y(y, t) + 4:.1f}" text-anchor="end">{escape(y.form(t))}</text>' for t in y.ticks]
+    out += [f'<text class="tick" x="{canvas.x(x, t):.1f}" y="{foot + 16}" text-anchor="middle">{escape(x.form(t))}</text>' for t in x.ticks]
+    out.append(f'<line class="base" x1="{LEFT}" x2="{end}" y1="{foot}" y2="{foot}"/>')
+    out.append(f'<text class="label" x="{(LEFT + end) / 2:.0f}" y="{canvas.height - 3}" text-anchor="middle">{escape(x.label)}</text>')
     return "".join(out)
 
 
-def _hover(x: Axis, series: Sequence[tuple[str, str, Sequence[float], Sequence[float | None]]], form: Format) -> str:
+def _hover(canvas: Canvas, x: Axis, series: Sequence[tuple[str, str, Sequence[float], Sequence[float | None]]]) -> str:
     """What the page's script shows under the pointer: for every x the values that stand there."""
     at: dict[float, list[list[str]]] = {}
     for name, colour, xs, ys in series:
         for u, v in zip(xs, ys):
             if v is not None:
                 at.setdefault(u, []).append([name, colour, f"{v:,.0f}" if abs(v) >= 1000 else f"{v:.4g}"])
-    return json.dumps([[round(_px(x, u), 1), f"{u:,.4g}" if u < 1000 else f"{u:,.0f}", found] for u, found in sorted(at.items())])
+    return json.dumps([[round(canvas.x(x, u), 1), f"{u:,.4g}" if u < 1000 else f"{u:,.0f}", found] for u, found in sorted(at.items())])
 
 
-def _figure(title: str, x: Axis, body: str, legend: Sequence[tuple[str, str, str]], hover: str, note: str) -> Markup:
-    seen = dict.fromkeys(legend)
-    keys = "".join(f'<span class="key {escape(kind)}" style="--c:var(--{escape(colour)})">{escape(name)}</span>' for name, colour, kind in seen)
+def _figure(title: str, canvas: Canvas, x: Axis, body: str, legend: Sequence[tuple[str, str, str]], hover: str, note: str) -> Markup:
+    keys = "".join(f'<span class="key {escape(kind)}" style="--c:var(--{escape(colour)})">{escape(name)}</span>' for name, colour, kind in legend)
     about = f"<p class='note'>{escape(note)}</p>" if note else ""
     return Markup(f'<figure><figcaption>{escape(title)}</figcaption><div class="legend">{keys}</div>'
-                  f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}" data-unit="{escape(x.label)}" '
-                  f'data-hover="{escape(hover)}">{body}<line class="cross" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/></svg>{about}</figure>')
+                  f'<svg class="chart" viewBox="0 0 {canvas.width} {canvas.height}" role="img" aria-label="{escape(title)}" '
+                  f'data-unit="{escape(x.label)}" data-hover="{escape(hover)}">{body}'
+                  f'<line class="cross" y1="{TOP}" y2="{canvas.foot}"/></svg>{about}</figure>')
 
 
 def smooth(values: Sequence[float | None], window: int) -> list[float | None]:
@@ -196,7 +226,3 @@ def smooth(values: Sequence[float | None], window: int) -> list[float | None]:
         near = [v for v in values[max(0, i - half): i + half + 1] if v is not None]
         out.append(sum(near) / len(near) if near else None)
     return out
-
-
-def differences(values: Sequence[float]) -> list[float]:
-    return [b - a for a, b in pairwise(values)]

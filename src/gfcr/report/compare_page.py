@@ -29,17 +29,17 @@ def render(result: Mapping[str, Any]) -> str:
     environments = [run["environment"] for found in runs.values() for run in found if run["environment"]]
     return render_template(
         "compare.html", result=result, arms=arms, colours=colours, best={arm["name"]: best_of(arm) for arm in arms},
-        charts={"tokens": _curves(runs, colours, 0, ACCURACY, "Held-out accuracy at temperature 1 against generated tokens", result["budget"]),
-                "greedy": _curves(runs, colours, 0, GREEDY, "Held-out greedy accuracy against generated tokens", result["budget"]),
-                "seconds": _curves(runs, colours, 1, ACCURACY, "Held-out accuracy at temperature 1 against seconds", None)},
-        intervals=[_intervals(result, colours, measure) for measure in MEASURES] if len(arms) > 1 else [],
+        charts={"tokens": _curves(runs, colours, 0, ACCURACY, "Held-out accuracy at temperature 1", result["budget"], charts.WIDE),
+                "greedy": _curves(runs, colours, 0, GREEDY, "Greedy, against generated tokens", result["budget"]),
+                "seconds": _curves(runs, colours, 1, ACCURACY, "Temperature 1, against seconds", None)},
+        intervals=_intervals(result, colours),
         differences={(d["arm"], d["measure"]): d for d in result["differences"]}, varied=any(len(arm["variations"]) > 1 for arm in arms),
         ledgers=_ledgers(arms), unfinished=unfinished, seeds=sorted({run["seed"] for found in runs.values() for run in found}),
         methods=_methods(arms), facts=environments[0] if environments else {})
 
 
 def _curves(runs: Mapping[str, Sequence[Mapping[str, Any]]], colours: Mapping[str, str], across: int, up: int, title: str,
-            budget: int | None) -> Markup:
+            budget: int | None, canvas: charts.Canvas = charts.SMALL) -> Markup:
     """A thin line per seed, a thick one for the mean."""
     points = {name: [[(float(p[across]), p[up]) for p in run["curve"] if p[up] is not None] for run in found] for name, found in runs.items()}
     points = {name: [curve for curve in curves if curve] for name, curves in points.items()}
@@ -55,7 +55,7 @@ def _curves(runs: Mapping[str, Sequence[Mapping[str, Any]]], colours: Mapping[st
             grid, mean = mean_curve(curves, float(budget) if budget else None)
             lines.append(Line(name, grid, mean, colours[name]))
     return charts.line_chart(title, over, axis("accuracy", [], fraction, high=1.0), lines,
-                             "Thick: mean over seeds. Thin: each seed." if any(len(c) > 1 for c in points.values()) else "")
+                             "Thick: mean over seeds. Thin: each seed." if any(len(c) > 1 for c in points.values()) else "", canvas)
 
 
 def mean_curve(curves: Sequence[Sequence[tuple[float, float]]], budget: float | None) -> tuple[list[float], list[float | None]]:
@@ -67,10 +67,11 @@ def mean_curve(curves: Sequence[Sequence[tuple[float, float]]], budget: float | 
     return grid.tolist(), values.tolist()
 
 
-def _intervals(result: Mapping[str, Any], colours: Mapping[str, str], measure: str) -> Markup:
-    rows = [(d["arm"], colours[d["arm"]], d["value"], d["low"], d["high"]) for d in result["differences"] if d["measure"] == measure]
-    title = MEASURES[measure]
-    return charts.interval_chart(title[0].upper() + title[1:], rows, f"difference to {result['first']}")
+def _intervals(result: Mapping[str, Any], colours: Mapping[str, str]) -> Markup:
+    """Every arm's differences to the first, by measure; empty for one arm."""
+    blocks = [(title, [(d["arm"], colours[d["arm"]], d["value"], d["low"], d["high"]) for d in result["differences"] if d["measure"] == measure])
+              for measure, title in MEASURES.items()]
+    return charts.interval_chart(f"Differences to {result['first']}, paired by seed, with 95 % intervals", blocks, f"difference to {result['first']}")
 
 
 def _ledgers(arms: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[bars.Part], float]]:

@@ -58,7 +58,7 @@ def _charts(rows: Sequence[Row], recipe: Recipe) -> dict[str, Markup]:
     out["length"] = charts.line_chart("Answer length, tokens", token_axis, axis("tokens", known), [
         Line("mean", at, lengths, "c1"), Line("90th percentile", at, tails, "c1", "dashed")])
     entropy = [row.get("entropy_mean") for row in steps]
-    out["entropy"] = charts.line_chart("Entropy of the policy, nats per token", token_axis, axis("nats", [v for v in entropy if v is not None]),
+    out["entropy"] = charts.line_chart("Entropy of the policy, nats per token", token_axis, axis("nats", [v for v in entropy if v is not None], fraction),
                                        [Line("entropy", at, entropy, "c4")])
     return out
 
@@ -84,10 +84,10 @@ def _reward(steps: Sequence[Row], x: Axis, column: str) -> Markup:
 
 def _composition(steps: Sequence[Row], x: Axis) -> Markup:
     known = [row for row in steps if row.get("share_mixed") is not None]
-    layers = [(label, colour, [row[key] for row in known]) for key, label, colour in (
+    layers = [(label, colour, [v or 0.0 for v in smooth([row[key] for row in known], 3)]) for key, label, colour in (
         ("share_all_right", "all right", "right"), ("share_mixed", "mixed: these teach", "mixed"), ("share_all_wrong", "all wrong", "wrong"),
         ("share_unscored", "not judged", "muted")) if any(row.get(key) for row in known)]
-    return charts.stacked_chart("What groups were made of, share of groups", x, axis("share", [], fraction, high=1.0),
+    return charts.stacked_chart("What groups were made of, mean of 3 steps", x, axis("share", [], fraction, high=1.0),
                                 [float(row["tokens_generated"]) for row in known], layers)
 
 

@@ -54,7 +54,7 @@ def toml(data: Mapping[str, Any], head: str = "") -> str:
     """A frozen recipe as TOML; what is None stands as a comment, because TOML has no word for it."""
     plain, tables = [], []
     for key, value in data.items():
-        if isinstance(value, Mapping) and "name" not in value and value:
+        if isinstance(value, Mapping) and value and (not head or "name" not in value):  # a method is one line, a section a table
             tables.append((key, value))
         else:
             plain.append(f"# {key} is not set" if value is None else f"{key} = {_value(value)}")
