@@ -53,9 +53,11 @@ def command(function: Callable[..., int | None]) -> Callable[..., None]:
     @functools.wraps(function)
     def wrapped(**kwargs: Any) -> None:
         debug, as_json = kwargs.get("debug", False), kwargs.get("as_json", False)
-        signal.signal(signal.SIGTERM, _terminated)
+        before = signal.signal(signal.SIGTERM, _terminated)
         try:
             code = function(**kwargs) or OK
+        except typer.Exit:
+            raise
         except GfcrError as error:
             _fail(FAILED, type(error).__name__, error.what, error.remedy, debug, as_json)
         except (Interrupted, KeyboardInterrupt) as error:
@@ -70,6 +72,8 @@ def command(function: Callable[..., int | None]) -> Callable[..., None]:
         except Exception as error:
             _fail(BUG, type(error).__name__, f"a bug in gfcr or one of its parts: {type(error).__name__}: {error}",
                   "run again with --debug for the traceback, and report it", debug, as_json)
+        finally:
+            signal.signal(signal.SIGTERM, before)
         if code:
             raise typer.Exit(code)
 

@@ -47,7 +47,7 @@ def _slots(text: str) -> list[Slot]:
         return [Slot(text)]
     if room := [s for s in Slot if s.startswith(f"{text}.")]:
         return room
-    near = difflib.get_close_matches(text, [*Slot, *(s.split(".")[1] for s in Slot)], 1)
+    near = difflib.get_close_matches(text, [*map(str, Slot), *dict.fromkeys(s.split(".")[0] for s in Slot)], 1)
     raise ConfigError(f"there is no slot {text!r}", f"did you mean {near[0]!r}?" if near else f"slots: {', '.join(Slot)}")
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from gfcr.compare.plan import Cell
+from gfcr.errors import GfcrError
 from gfcr.run.directory import RunDirectory
 
 RESUMES = 3
@@ -57,19 +58,21 @@ class Child:
     _offset: int = 0
 
     def start(self) -> None:
-        """Start it, or go on with it, or see that it is finished."""
-        going_on = RunDirectory.exists(self.cell.directory)
-        if going_on:
-            self.read_rows()
-            if finished(self.cell.directory):
-                self.state, self.skipped = State.DONE, True
-                return
-        place = str(self.cell.directory)
-        task = ["resume", place] if going_on else ["run", str(self.cell.variation.file), "--out", place, "--seed", str(self.cell.seed)]
-        command = [sys.executable, "-m", "gfcr.cli.main", *task, "--threads", "1", "--child-of", str(os.getpid())]
+        """Start it, or go on with it, or see that it is finished; a directory that cannot be trusted fails it."""
+        try:
+            going_on = RunDirectory.exists(self.cell.directory)
+            if going_on:
+                self.read_rows()
+                if finished(self.cell.directory):
+                    self.state, self.skipped = State.DONE, not self.resumes
+                    return
+        except GfcrError as error:
+            self.state, self.note = State.FAILED, str(error)
+            return
         with self.cell.log.open("ab") as log:
             # A session of its own: Ctrl-C reaches this process only, which then stops its children in order.
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+            self._process = subprocess.Popen(command_of(self.cell, going_on), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                                             start_new_session=True)
         self.state = State.RUNNING
 
     def poll(self) -> None:
@@ -120,6 +123,13 @@ class Child:
             self._process.kill()
             self._process.wait()
         self._process, self.state = None, State.STOPPED
+
+
+def command_of(cell: Cell, going_on: bool) -> list[str]:
+    """What runs a cell."""
+    place = str(cell.directory)
+    task = ["resume", place] if going_on else ["run", str(cell.variation.file), "--out", place, "--seed", str(cell.seed)]
+    return [sys.executable, "-m", "gfcr.cli.main", *task, "--threads", "1", "--child-of", str(os.getpid())]
 
 
 def run_all(cells: Sequence[Cell], jobs: int, show: Callable[[Sequence[Child]], None]) -> list[Child]:

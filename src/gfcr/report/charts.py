@@ -13,6 +13,8 @@ from math import ceil, floor, log10
 
 from markupsafe import Markup, escape
 
+from gfcr.report.text import signed
+
 LEFT, RIGHT, TOP, BOTTOM = 44, 14, 12, 36
 
 Format = Callable[[float], str]
@@ -138,7 +140,7 @@ def interval_chart(title: str, blocks: Sequence[tuple[str, Sequence[Estimate]]],
     known = [v for _, rows in blocks for row in rows for v in row[2:] if v is not None]
     if not known:
         return Markup("")
-    row_height, head, left, right, width = 26, 30, 170, 190, WIDE.width
+    row_height, head, left, right, width = 26, 30, 240, 190, WIDE.width
     foot = TOP + sum(head + row_height * len(rows) for _, rows in blocks)
     x = axis(label, [*known, 0.0], lambda v: ("+" if v > 0 else "") + fraction(v), low=None, at_most=8)
 
@@ -166,11 +168,11 @@ def _estimate(place: Callable[[float], float], colour: str, value: float | None,
     """One row: whisker, dot, figures."""
     if value is None:
         return f'<text class="tick" x="{text_at:.0f}" y="{y + 4}">not measured</text>'
-    style, words = f'style="--c:var(--{escape(colour)})"', ("+" if value >= 0 else "") + fraction(value)
+    style, words = f'style="--c:var(--{escape(colour)})"', signed(value)
     whisker = ""
     if low is not None and high is not None:
         whisker = f'<line class="whisker" {style} x1="{place(low):.1f}" x2="{place(high):.1f}" y1="{y}" y2="{y}"/>'
-        words += f"  [{fraction(low)}, {fraction(high)}]"
+        words += f"  [{signed(low)}, {signed(high)}]"
     return f'{whisker}<circle class="dot" {style} cx="{place(value):.1f}" cy="{y}" r="5"/><text class="figure" x="{text_at:.0f}" y="{y + 4}">{escape(words)}</text>'
 
 

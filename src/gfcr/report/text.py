@@ -23,7 +23,9 @@ def count(value: float | None) -> str:
 
 
 def percent(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.0f} %" if value == 0 or abs(value) >= 0.095 else f"{100 * value:.1f} %"
+    if value is None:
+        return "–"
+    return "< 0.1 %" if 0 < value < 0.0005 else f"{100 * value:.0f} %" if value == 0 or abs(value) >= 0.095 else f"{100 * value:.1f} %"
 
 
 def seconds(value: float | None) -> str:

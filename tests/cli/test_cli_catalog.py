@@ -1,0 +1,62 @@
+"""`methods` and `check`, and what they must not import."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from gfcr.recipe import load, shipped_names
+from gfcr.registry import all_methods
+
+
+def test_methods_lists_every_method_with_its_settings(cli) -> None:
+    found = {(m["slot"], m["name"]): m for m in cli.json("methods")["methods"]}
+    assert set(found) == {(str(m.slot), m.name) for m in all_methods()}
+    grpo = found["filter.credit", "grpo"]
+    assert grpo["arxiv"] == "2402.03300" and grpo["summary"]
+    eps = next(s for s in grpo["settings"] if s["name"] == "eps")
+    assert eps["default"] == 1e-4 and "Added to the std" in eps["meaning"]
+    undocumented = [(m["name"], s["name"]) for m in found.values() for s in m["settings"] if not s["meaning"]]
+    assert not undocumented
+
+
+def test_methods_of_a_slot_and_of_a_room(cli) -> None:
+    assert {m["slot"] for m in cli.json("methods", "--slot", "control.select")["methods"]} == {"control.select"}
+    assert {m["slot"].split(".")[0] for m in cli.json("methods", "--slot", "control")["methods"]} == {"control"}
+    assert "did you mean 'control.select'?" in cli.error("methods", "--slot", "control.selct")
+    assert "arXiv:2402.03300" in cli("methods", "--slot", "filter.credit").stdout
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_shipped_recipes_compose(cli, name: str) -> None:
+    found = cli.json("check", name)
+    assert found["composes"] and found["findings"] == [] and found["tasks"]["heldout"] >= 400
+    assert "composes" in cli("check", name).stdout
+
+
+def test_shipped_recipes_share_model_and_training() -> None:
+    recipes = [load(name) for name in shipped_names()]
+    for section in ("model", "engine", "generate", "train", "loss", "budget", "evaluate"):
+        assert len({getattr(r, section).model_dump_json() for r in recipes}) == 1, section
+    assert len({r.name for r in recipes}) == len(recipes)
+
+
+def test_check_lists_all_findings_with_remedies(cli) -> None:
+    found = cli.json("check", "grpo", "--set", "generate.topology.k=1", "--set", "model.path=/none", code=1)
+    assert {f["rule"] for f in found["findings"]} == {"group_of_one", "model"} and all(f["remedy"] for f in found["findings"])
+    assert "remedy: use generate.topology" in " ".join(cli("check", "grpo", "--set", "generate.topology.k=1", code=1).stdout.split())
+
+
+def test_check_refuses_what_a_method_refuses(cli) -> None:
+    found = cli.json("check", "grpo", "--set", 'control.select={name="oracle", tasks="nobody"}', code=1)
+    assert "nobody" in found["findings"][0]["why"]
+
+
+@pytest.mark.parametrize("args", [["--help"], ["--version"], ["methods", "--json"], ["check", "quickstart"], ["compare", "--help"]])
+def test_no_torch(args: list[str]) -> None:
+    code = ("import sys\nfrom gfcr.cli.main import app\ntry: app(sys.argv[1:])\nexcept SystemExit as end: assert not end.code, end.code\n"
+            "assert not {'torch', 'transformers'} & set(sys.modules)")
+    done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
