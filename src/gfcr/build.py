@@ -16,6 +16,7 @@ from gfcr.control.configure import FixedConfiguration
 from gfcr.control.posterior import PosteriorTable
 from gfcr.engine import features_of
 from gfcr.engine.contract import Engine, StopSpec
+from gfcr.engine.models import check_directory
 from gfcr.errors import ConfigError
 from gfcr.filter.cascade import Cascade
 from gfcr.filter.killable import contained
@@ -25,7 +26,7 @@ from gfcr.registry import Slot, find, settings_of
 from gfcr.replay.memory import Memory
 from gfcr.round import RoundSettings
 from gfcr.slots import Slots
-from gfcr.task_sets import load_tasks
+from gfcr.task_sets import TaskSet, load_tasks
 from gfcr.types import Normalise, Sampling, Task
 
 if TYPE_CHECKING:
@@ -81,6 +82,18 @@ def refuse(recipe: Recipe) -> None:
         lines = "".join(f"\n  {i}. {f.why}" for i, f in enumerate(findings, 1))
         remedies = "".join(f"\n  {i}. {f.remedy}" for i, f in enumerate(findings, 1))
         raise ConfigError(f"the recipe {recipe.name!r} does not compose:{lines}", remedies)
+
+
+def preflight(recipe: Recipe) -> TaskSet:
+    """Refuse all that can be seen without the model, before torch is loaded: composition, tasks, each method's own conditions,
+    a model directory that is none. Returns the tasks."""
+    refuse(recipe)
+    check_directory(model_path(recipe.model.path), "config.json", "model")
+    loaded = load_tasks(recipe.tasks)
+    context = Build(0, loaded.tasks, recipe.control.groups, recipe.k, recipe.generate.max_tokens, loaded.privileged, lambda ids: "")
+    make_slots(recipe, context)
+    make_cascade(recipe, context)
+    return loaded
 
 
 def sampling_of(recipe: Recipe) -> Sampling:

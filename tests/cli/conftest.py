@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+import gfcr
 from gfcr.cli.main import app
+
+# Child processes find the package that is under test, installed or not.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(gfcr.__file__).parents[1]), os.environ.get("PYTHONPATH")]))
 
 
 class Cli:

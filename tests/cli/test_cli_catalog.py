@@ -44,9 +44,14 @@ def test_shipped_recipes_share_model_and_training() -> None:
 
 
 def test_check_lists_all_findings_with_remedies(cli) -> None:
-    found = cli.json("check", "grpo", "--set", "generate.topology.k=1", "--set", "model.path=/none", code=1)
-    assert {f["rule"] for f in found["findings"]} == {"group_of_one", "model"} and all(f["remedy"] for f in found["findings"])
+    found = cli.json("check", "grpo", "--set", "generate.topology.k=1", "--set", "train.tis_cap=2", "--set", "control.min_groups=99", code=1)
+    assert {"group_of_one", "min_groups"} <= {f["rule"] for f in found["findings"]} and all(f["remedy"] for f in found["findings"])
     assert "remedy: use generate.topology" in " ".join(cli("check", "grpo", "--set", "generate.topology.k=1", code=1).stdout.split())
+
+
+def test_check_sees_a_model_directory_that_is_none(cli) -> None:
+    found = cli.json("check", "grpo", "--set", "model.path=/none", code=1)
+    assert "/none" in found["findings"][0]["why"]
 
 
 def test_check_refuses_what_a_method_refuses(cli) -> None:

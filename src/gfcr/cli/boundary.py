@@ -55,7 +55,7 @@ def command(function: Callable[..., int | None]) -> Callable[..., None]:
         debug, as_json = kwargs.get("debug", False), kwargs.get("as_json", False)
         before = signal.signal(signal.SIGTERM, _terminated)
         try:
-            code = function(**kwargs) or OK
+            code = int(function(**kwargs) or OK)
         except typer.Exit:
             raise
         except GfcrError as error:

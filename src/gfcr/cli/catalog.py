@@ -116,25 +116,18 @@ def check(
 
 
 def examine(recipe: Recipe) -> tuple[list[Finding], dict[str, int] | None]:
-    """(findings, numbers of tasks); the numbers are None when the task set cannot be read."""
-    from gfcr.build import check_recipe, make_cascade, make_slots, model_path
+    """(findings, numbers of tasks); the numbers are None when something is wrong."""
+    from gfcr.build import check_recipe, preflight
     from gfcr.compose import Finding
-    from gfcr.context import Build
-    from gfcr.task_sets import load_tasks
 
-    findings, tasks = check_recipe(recipe), None
+    findings = check_recipe(recipe)
+    if findings:
+        return findings, None
     try:
-        loaded = load_tasks(recipe.tasks)
-        tasks = {"tasks": len(loaded.tasks), "heldout": len(loaded.heldout)}
-        context = Build(0, loaded.tasks, recipe.control.groups, recipe.k, recipe.generate.max_tokens, loaded.privileged, lambda ids: "")
-        make_slots(recipe, context)
-        make_cascade(recipe, context)
+        loaded = preflight(recipe)
     except GfcrError as error:
-        findings.append(Finding("tasks" if tasks is None else "method", error.what, error.remedy))
-    if not (model_path(recipe.model.path) / "config.json").is_file():
-        findings.append(Finding("model", f"model.path = {recipe.model.path!r} is no directory with a Hugging Face model (no config.json)",
-                                "give a directory that holds one, or `lab`"))
-    return findings, tasks
+        return [Finding("preflight", error.what, error.remedy)], None
+    return [], {"tasks": len(loaded.tasks), "heldout": len(loaded.heldout)}
 
 
 def _print_check(recipe: Recipe, findings: list[Finding], tasks: dict[str, int] | None) -> None:
@@ -144,10 +137,9 @@ def _print_check(recipe: Recipe, findings: list[Finding], tasks: dict[str, int] 
     from gfcr.cli.progress import tokens
 
     source = f"pool {recipe.tasks.pool}" if recipe.tasks.source == "programs" else str(recipe.tasks.path)
-    counts = f"{tasks['tasks']} tasks, {tasks['heldout']} held out" if tasks else "unreadable"
     table = Table.grid(padding=(0, 2))
     table.add_row("[bold]recipe", f"{recipe.name}  [dim]{recipe.hash()[:12]}[/dim]")
-    table.add_row("tasks", f"{source}: {counts}")
+    table.add_row("tasks", source + (f": {tasks['tasks']}, and {tasks['heldout']} held out" if tasks else ""))
     table.add_row("model", f"{recipe.model.path}, engine {recipe.engine.name}, {recipe.train.device}, {recipe.train.dtype}")
     steps = "" if recipe.budget.steps is None else f" or {recipe.budget.steps} steps"
     limit = "no token limit" if recipe.budget.tokens is None else f"{tokens(recipe.budget.tokens)} generated tokens"

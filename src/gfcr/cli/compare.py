@@ -69,11 +69,11 @@ def compare(
 
 def _refuse_what_cannot_run(plan: Any) -> None:
     """Refuse before anything is written what every child would refuse."""
-    from gfcr.build import refuse
+    from gfcr.build import preflight
 
     for arm in plan.arms:
         for variation in arm.variations:
-            refuse(variation.recipe)
+            preflight(variation.recipe)
 
 
 def _say_failures(failed: list[Child]) -> None:

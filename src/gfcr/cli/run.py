@@ -36,12 +36,12 @@ def run(
     child_of: ChildOf = None,
 ) -> int:
     """Post-train a model as a recipe says, with live progress, a table and a report at the end."""
-    from gfcr.build import refuse
+    from gfcr.build import preflight
     from gfcr.recipe import load
 
     loaded = load(recipe, settings or ())
-    refuse(loaded)
     _refuse_existing(directory)
+    preflight(loaded)
     return _execute(loaded, directory, lambda session, progress: session.create(loaded, seed, directory, progress),
                     threads, as_json, child_of)
 

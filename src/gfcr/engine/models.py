@@ -17,7 +17,7 @@ def load_model(path: str | Path, device: str = "cpu", dtype: str = "float32") ->
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
-    _directory(path, "config.json", "model")
+    check_directory(path, "config.json", "model")
     try:
         module: Any
         module, found = AutoModelForCausalLM.from_pretrained(str(path), dtype=getattr(torch, dtype), local_files_only=True,
@@ -42,7 +42,7 @@ def load_tokenizer(path: str | Path) -> Any:
     """A Hugging Face tokenizer. Raises ConfigError for a directory that holds none."""
     from transformers import AutoTokenizer
 
-    _directory(path, "tokenizer_config.json", "tokenizer")
+    check_directory(path, "tokenizer_config.json", "tokenizer")
     try:
         return AutoTokenizer.from_pretrained(str(path), local_files_only=True)
     except Exception as error:  # the tokenizers library raises bare Exceptions
@@ -57,7 +57,8 @@ def _brief(error: BaseException) -> str:
     return f"{type(error).__name__}: {line[:300]}" if len(line) < 40 else line[:300]
 
 
-def _directory(path: str | Path, needed: str, what: str) -> None:
+def check_directory(path: str | Path, needed: str, what: str) -> None:
+    """Refuse a path that is no directory with the file `needed`. Imports nothing."""
     place = Path(path)
     if not place.is_dir():
         raise ConfigError(f"no model directory at {str(path)!r}" + (": it is a file" if place.exists() else ""), "give a directory written by save_pretrained")
