@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import group_cases
 import numpy as np
 
+import group_cases
 from gfcr.recipe import Recipe, parse
 from gfcr.run.directory import RunDirectory, StepRecord
 from gfcr.types import Credit, Decision, Drop, Group, GroupState, Member, Role, SegmentKind, Signals, Status, Task, Verdict

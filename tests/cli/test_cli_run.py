@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -11,24 +10,21 @@ import time
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from gfcr.cli.main import app
 
 TINY = ["--set", "control.groups=2", "--set", "control.min_groups=1", "--set", "budget.tokens=3000", "--set", "evaluate.limit=4",
         "--set", "evaluate.samples=1", "--set", "evaluate.every_tokens=1500"]
-
-
-def gfcr(*args: object, **more) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-m", "gfcr.cli.main", *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                            text=True, env={**os.environ, **more})
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
     """A finished run, and what it wrote on stdout and stderr."""
     directory = tmp_path_factory.mktemp("cli") / "run"
-    process = gfcr("run", "quickstart", "--out", directory, "--seed", 3, *TINY, "--json")
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
-    return directory, out, err
+    result = CliRunner().invoke(app, ["run", "quickstart", "--out", str(directory), "--seed", "3", *TINY, "--json"])
+    assert result.exit_code == 0, result.output
+    return directory, result.stdout, result.stderr
 
 
 def test_run_prints_one_json_object(finished: tuple[Path, str, str]) -> None:
@@ -63,25 +59,23 @@ def test_report_is_written_again(cli, finished: tuple[Path, str, str]) -> None:
 
 def test_ctrl_c_tells_how_to_go_on_and_resume_goes_on(cli, tmp_path: Path) -> None:
     directory = tmp_path / "run"
-    process = gfcr("run", "grpo", "--out", directory, *TINY, "--set", "budget.tokens=200000", "--set", "evaluate.every_tokens=none")
+    command = [sys.executable, "-m", "gfcr.cli.main", "run", "grpo", "--out", str(directory), "--json", *TINY, "--set", "budget.tokens=none",
+               "--set", "budget.steps=30", "--set", "evaluate.every_tokens=none"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     rows = directory / "metrics.jsonl"
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 90
     while not (rows.exists() and rows.read_text().count("\n") >= 3) and time.monotonic() < deadline and process.poll() is None:
-        time.sleep(0.05)
+        time.sleep(0.02)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert f"gfcr resume {directory}" in err and "Traceback" not in err
+    assert json.loads(out) == {"error": {"kind": "Interrupted", "what": "interrupted", "remedy": f"gfcr resume {directory}"}}
     committed = rows.read_text().count("\n")
-    again = gfcr("resume", directory, "--json")
-    while rows.read_text().count("\n") < committed + 2 and time.monotonic() < deadline + 60 and again.poll() is None:
-        time.sleep(0.05)
-    again.terminate()
-    out, err = again.communicate(timeout=60)
-    assert again.returncode == 130 and json.loads(out)["error"]["remedy"] == f"gfcr resume {directory}", err
-    steps = [json.loads(line)["step"] for line in rows.read_text().splitlines()]
-    assert steps == list(range(len(steps))) and len(steps) >= committed + 2
+    assert committed < 31
     assert "not finished" in Path(cli.json("report", directory)["report"]).read_text()
+    assert cli.json("resume", directory)["ended"] == "steps"
+    assert [json.loads(line)["step"] for line in rows.read_text().splitlines()] == list(range(31))
 
 
 def test_compare_runs_and_then_skips(cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-import report_cases
 
+import report_cases
 from gfcr.compare import pool
 from gfcr.compare.plan import Cell, Variation
 from gfcr.compare.pool import Child, State, run_all

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-import report_cases
 
+import report_cases
 from gfcr.compare.plan import Plan, make_plan
 from gfcr.compare.result import best_of, collect, write_result
 

@@ -7,14 +7,14 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-import report_cases
-from report_cases import EVIL
 
+import report_cases
 from gfcr.compare.plan import make_plan
 from gfcr.errors import DataError
 from gfcr.report import samples, write_report
 from gfcr.report.charts import axis
 from gfcr.report.compare_page import mean_curve
+from report_cases import EVIL
 
 
 class Page(HTMLParser):
