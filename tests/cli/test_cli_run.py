@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from gfcr.cli.main import app
 
-TINY = ["--set", "control.groups=2", "--set", "control.min_groups=1", "--set", "budget.tokens=3000", "--set", "evaluate.limit=4",
-        "--set", "evaluate.samples=1", "--set", "evaluate.every_tokens=1500"]
+TINY = ["--set", "control.groups=2", "--set", "control.min_groups=1", "--set", "budget.tokens=1200", "--set", "evaluate.limit=4", "--set", "generate.max_tokens=16",
+        "--set", "evaluate.samples=1", "--set", "evaluate.every_tokens=600"]
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def test_run_prints_one_json_object(finished: tuple[Path, str, str]) -> None:
     directory, out, err = finished
     data = json.loads(out)
     assert data["recipe"] == "four-modules" and data["ended"] == "budget" and data["steps"] >= 1
-    assert 0 < data["tokens"] <= 3000 and 0 <= data["final"] <= 1 and data["directory"] == str(directory)
+    assert 0 < data["tokens"] <= 1200 and 0 <= data["final"] <= 1 and data["directory"] == str(directory)
     assert Path(data["report"]).is_file()
     assert "Warning" not in err and "Loading" not in err
 
