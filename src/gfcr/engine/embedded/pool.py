@@ -1,9 +1,9 @@
 """The key/value pool: fixed-size blocks of positions, allocated as streams grow, kept dense.
 
 Invariants: blocks `[0, active)` belong to running streams and nothing else, so decoding reads one contiguous slice per
-layer; blocks of finished streams kept for forks lie behind; a block not allocated holds finite numbers (a masked NaN would
-still poison a sum); capacity x block <= 2 x held tokens + the longest slot, as long as contexts are on average no shorter
-than half a block. The hidden state behind every position is kept with its keys, so a fork has its first logits without computing
+layer; blocks of finished streams kept for forks lie behind; a block not allocated holds finite numbers (a masked NaN
+would still poison a sum); capacity x block <= 2 x held tokens + the longest slot, as long as contexts are on average no
+shorter than half a block. The hidden state behind every position is kept with its keys, so a fork has its first logits without computing
 a prefix token again.
 """
 
@@ -161,8 +161,9 @@ class BlockPool:
         keep = min(self.capacity, capacity)
 
         def fit(tensor: Tensor) -> Tensor:
-            new = tensor.new_zeros(capacity, *tensor.shape[1:])
+            new = tensor.new_empty(capacity, *tensor.shape[1:])
             new[:keep] = tensor[:keep]
+            new[keep:] = 0
             return new
 
         for tensors in (self.keys, self.values):

@@ -25,27 +25,30 @@ def score(model: Model, laws: Laws, items: Sequence[ScoreItem], max_length: int,
     """One Score per item, in order. Raises ValueError for a span outside its item or an item longer than the model."""
     for item in items:
         _check(item, max_length, model.vocabulary)
-    out = [Score(i.id, np.full(len(i.ids), np.nan, np.float32), np.full(len(i.ids), np.nan, np.float32)) for i in items]
+    offsets = np.concatenate([[0], np.cumsum([len(item.ids) for item in items])]).astype(np.int64)
+    flat = np.concatenate([item.ids for item in items]) if items else np.empty(0, np.int32)
+    logprobs, entropies = np.full(len(flat), np.nan, np.float32), np.full(len(flat), np.nan, np.float32)
     # Tokens after the last span need no pass.
     lengths = [max((end for _, end, _ in item.spans), default=0) - 1 for item in items]
     todo = [i for i, n in enumerate(lengths) if n > 0]
     for group in batches([lengths[i] for i in todo], batch_tokens):
         picked = [todo[j] for j in group]
-        ids, positions = pad([items[i].ids[: lengths[i]] for i in picked], [0] * len(picked))
+        some = [items[i] for i in picked]
+        ids, positions = pad([item.ids[: lengths[i]] for item, i in zip(some, picked)], [0] * len(picked))
         hidden = model.hidden(ids, positions, FullPass())
-        row, at, law = _targets([items[i] for i in picked], laws)
+        row, at, law = _targets(some, laws)
         step = max(1, LOGITS // model.vocabulary)
         for a in range(0, len(row), step):
             r, t, numbers = row[a : a + step], at[a : a + step], law[a : a + step]
-            path, sampled = _counts([items[i] for i in picked], r, t, numbers, laws)
+            path, sampled = _counts(some, r, t, numbers, laws)
             logits = model.head(hidden[torch.from_numpy(r).to(model.device), torch.from_numpy(t - 1).to(model.device)])
             logp, _ = log_law(logits, laws.rows(numbers), path, sampled)
-            tokens = np.array([items[picked[i]].ids[j] for i, j in zip(r, t)], np.int64)
-            chosen = logp.gather(1, torch.from_numpy(tokens).to(model.device)[:, None])[:, 0].cpu().numpy()
-            entropies = entropy(logp).cpu().numpy()
-            for i, j, value, h in zip(r, t, chosen, entropies):
-                out[picked[i]].logprobs[j], out[picked[i]].entropy[j] = value, h
-    return out
+            place = offsets[picked][r] + t
+            tokens = torch.from_numpy(flat[place].astype(np.int64)).to(model.device)
+            logprobs[place] = logp.gather(1, tokens[:, None])[:, 0].cpu().numpy()
+            entropies[place] = entropy(logp).cpu().numpy()
+    cuts = offsets[1:-1]
+    return [Score(i.id, p, h) for i, p, h in zip(items, np.split(logprobs, cuts), np.split(entropies, cuts))]
 
 
 def _check(item: ScoreItem, max_length: int, vocabulary: int) -> None:

@@ -13,7 +13,7 @@ DTYPES = ("float32", "bfloat16", "float16", "float64")
 class EmbeddedSettings:
     """How the embedded engine uses the machine. Raises ConfigError for a value out of range."""
 
-    slots: int = 128
+    slots: int = 256
     """Streams decoded at once."""
     device: str = "cpu"
     dtype: str = "float32"
