@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import sys
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,23 @@ def record(step: int, steps: int, found: list[Group], made: Batch | None, weight
     return StepRecord(step, step, step + 1, found, made, step / steps, [Decision("select", f"g{step}.0", "open", "due")],
                       {"reward": step / 7, "loss": float("nan")}, {"weights": weights, "kept": kept},
                       save if step % EVERY == 0 else None)
+
+
+def run_of(steps: int, path: Path) -> Path:
+    go(path, steps)
+    return path
+
+
+def update(path: Path, statement: str) -> None:
+    db = sqlite3.connect(path / "run.sqlite")
+    db.execute(statement)
+    db.commit()
+    db.close()
+
+
+def differences(path: Path) -> list[str]:
+    with RunDirectory.read(path) as run:
+        return [str(d) for d in run.verify()]
 
 
 if __name__ == "__main__":
