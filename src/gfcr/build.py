@@ -20,6 +20,7 @@ from gfcr.engine.models import check_directory
 from gfcr.errors import ConfigError
 from gfcr.filter.cascade import Cascade
 from gfcr.filter.killable import contained
+from gfcr.generate.fit import refuse_unfit
 from gfcr.generate.render import TokenizerRenderer
 from gfcr.recipe import Recipe
 from gfcr.registry import Slot, find, settings_of
@@ -117,7 +118,11 @@ def build(recipe: Recipe, seed: int) -> Parts:
     context = Build(seed, loaded.tasks, recipe.control.groups, recipe.k, recipe.generate.max_tokens, loaded.privileged, decode)
     trainer = Trainer(load_model(place, recipe.train.device, "float32"), recipe.train, seed)
     engine = make_engine(recipe, place, decode)
-    settings = round_settings(recipe, engine.capabilities().max_length)
+    able = engine.capabilities()
+    refuse_bans(recipe, able.vocabulary)
+    for what, tasks in (("tasks", loaded.tasks), ("held-out tasks", loaded.heldout)):
+        refuse_unfit(what, tasks, renderer, able.max_length, recipe.generate.max_tokens, able.vocabulary)
+    settings = round_settings(recipe, able.max_length)
     return Parts(recipe, seed, loaded.tasks, loaded.heldout, make_slots(recipe, context), make_cascade(recipe, context), renderer,
                  engine, trainer, StopSpec(eos_ids(tokenizer, trainer.model), recipe.generate.stop_strings), settings)
 
@@ -168,6 +173,16 @@ def make_engine(recipe: Recipe, place: Path, decode: Any) -> Engine:
     section = recipe.engine
     model = load_model(place, section.device, section.dtype)
     return EmbeddedEngine(model, EmbeddedSettings(slots=section.slots, device=section.device, dtype=section.dtype), decode=decode)
+
+
+def refuse_bans(recipe: Recipe, vocabulary: int) -> None:
+    """Raise ConfigError for banned tokens that the model does not have, and for bans that leave nothing to say."""
+    banned = set(recipe.generate.sampling.banned)
+    if outside := sorted(i for i in banned if not 0 <= i < vocabulary):
+        raise ConfigError(f"generate.sampling.banned holds the token {outside[0]}, the model's are 0 to {vocabulary - 1}",
+                          "take it out; ids are those of the model's own tokenizer")
+    if len(banned) == vocabulary:
+        raise ConfigError(f"generate.sampling.banned holds all {vocabulary} tokens of the model", "leave some to sample from")
 
 
 def model_path(path: str) -> Path:

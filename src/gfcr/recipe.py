@@ -84,7 +84,8 @@ class GenerateSection(FrozenModel):
     sampling: SamplingSection = SamplingSection()
     max_tokens: int = Field(64, ge=1)
     """Longest answer, in tokens."""
-    stop_strings: tuple[str, ...] = ()
+    stop_strings: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    """An answer ends with the first of these in its text."""
 
 
 class FilterSection(FrozenModel):

@@ -31,6 +31,7 @@ from gfcr.asks import (
 from gfcr.context import Stream, View
 from gfcr.control.slots import Action, Allocation, Prefix
 from gfcr.engine.contract import Request, StopSpec
+from gfcr.errors import DataError
 from gfcr.filter.admission import admit, drop_group, leave, replace_member, restore_member
 from gfcr.filter.assemble import build_batch, rescored, score_item
 from gfcr.replay.slots import Augment
@@ -208,7 +209,11 @@ class Round:
     def _seed(self, group: Group) -> None:
         """Render the prompt and what conditions generation beside it."""
         work = self._work[group.id]
-        work.prompt = (Node(derive_id("prompt", group.task.id), None, self.render(group.task)),)
+        try:
+            work.prompt = (Node(derive_id("prompt", group.task.id), None, self.render(group.task)),)
+        except DataError as error:
+            self._abandon(group, f"prompt_unreadable: {error.what}")
+            return
         room = None if self.settings.max_context is None else self.settings.max_context - self.settings.max_tokens
         if room is not None and path_length(work.prompt) > room:
             self._abandon(group, f"prompt_too_long: {path_length(work.prompt)} tokens, room for {room} before the longest answer")

@@ -103,7 +103,8 @@ def copy_group(group: Group) -> Group:
 
 _HINTS = {"all_right": "tasks too easy", "all_wrong": "tasks too hard or the verifier too strict",
           "unscored": "the verifier could judge nothing", "too_few_members": "requests fail or cannot be judged",
-          "prompt_too_long": "prompts exceed the model's context"}
+          "prompt_too_long": "prompts exceed the model's context",
+          "prompt_unreadable": "the tokenizer does not know their characters"}
 
 
 def likely_causes(groups: Iterable[Group]) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.text import Text
 
 from gfcr.cli.boundary import Debug, Interrupted, Json, Set, command, err, out, print_json
 from gfcr.cli.prepare import Threads, import_torch
@@ -59,9 +60,11 @@ def resume(
     """Continue an interrupted run from its last committed step. A finished run says so."""
     from gfcr.recipe import parse
     from gfcr.run.directory import RunDirectory
+    from gfcr.run.verify import check_chain
 
     reader = RunDirectory.read(directory)
     try:
+        check_chain(reader)
         loaded, rows = parse(reader.recipe["recipe"], str(directory)), reader.metrics()
     finally:
         reader.close()
@@ -111,10 +114,12 @@ def _orphan_guard(shown: RunProgress, parent: int | None) -> Progress:
 
 
 def _refuse_existing(directory: Path) -> None:
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        if (directory / "run.sqlite").exists():
-            raise ConfigError(f"{directory} holds a run already", f"continue it with `gfcr resume {directory}`, or choose another --out")
-        raise ConfigError(f"{directory} exists and is not empty", "choose another --out")
+    from gfcr.run.directory import refuse_taken
+
+    if directory.exists() and not directory.is_dir():
+        raise ConfigError(f"{directory} is a file", "choose another --out")
+    if directory.exists():
+        refuse_taken(directory)
 
 
 def _finish(recipe: Recipe, directory: Path, rows: list[dict[str, Any]], as_json: bool, already: bool = False) -> None:
@@ -131,6 +136,8 @@ def _finish(recipe: Recipe, directory: Path, rows: list[dict[str, Any]], as_json
     if already:
         out.print(f"[bold]{directory}[/bold] is finished ({rows[-1]['ended']}); nothing to do")
     out.print(run_table(recipe.name, result))
+    if rows[-1]["version"] == 0 and rows[-1].get("untrained"):
+        err.print(Text("nothing was trained: ", style="bold yellow").append(rows[-1]["untrained"], style="not bold"), soft_wrap=True)
     if page is not None:
         out.print(f"report: {page}", soft_wrap=True)
 

@@ -95,16 +95,16 @@ class RunDirectory(Reader):
         except (TypeError, ValueError) as error:
             raise RunDirectoryError(f"recipe or environment is not JSON data: {error}",
                                     "pass the frozen recipe, made of plain values") from None
-        with storage_errors("creating the run directory", path):
+        with storage_errors("creating the run directory", path, creating=True):
             path.mkdir(parents=True, exist_ok=True)
         _check_empty(path, cls.exists(path))
         local = _check_disk(path, network)
-        with storage_errors("creating the run directory", path):
+        with storage_errors("creating the run directory", path, creating=True):
             lock = files.WriterLock(path / "lock")
         db = None
         try:
             _check_empty(path, cls.exists(path))  # again: another process may have been creating
-            with storage_errors("creating the run directory", path):
+            with storage_errors("creating the run directory", path, creating=True):
                 for leftover in _DATABASE_FILES:
                     (path / leftover).unlink(missing_ok=True)  # of a creation that was cut short
                 for folder in _FOLDERS:
@@ -286,6 +286,11 @@ def _writer_connection(path: Path, local: bool) -> sqlite3.Connection:
         db.close()
         raise
     return db
+
+
+def refuse_taken(path: Path) -> None:
+    """Raise RunDirectoryError for a directory in which `create` would not begin."""
+    _check_empty(path, RunDirectory.exists(path))
 
 
 def _check_empty(path: Path, exists: bool) -> None:

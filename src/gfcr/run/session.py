@@ -19,10 +19,11 @@ from gfcr.context import View
 from gfcr.drivers.wave import WaveDriver
 from gfcr.engine.contract import WeightsRef
 from gfcr.errors import GfcrError
+from gfcr.generate.fit import digest
 from gfcr.recipe import Recipe, parse
 from gfcr.round import Round
 from gfcr.run.budget import Budget
-from gfcr.run.directory import ResumePoint, RunDirectory, StepRecord
+from gfcr.run.directory import ResumePoint, RunDirectory, StepRecord, Tampered
 from gfcr.run.evaluate import evaluate
 from gfcr.run.ledger import Ledger
 from gfcr.run.metrics import EMPTY, ledger_metrics, step_metrics
@@ -78,6 +79,8 @@ class Session:
         environment unless `any_environment`."""
         directory = RunDirectory.open(path)
         try:
+            for found in directory.differences():  # all of it: a run goes on for hours, reading it takes seconds
+                raise Tampered(f"{path}: {found}", "restore the run directory from a copy, or start again in another one")
             stored = directory.recipe
             parts = build(parse(stored["recipe"], str(path)), int(stored["seed"]))
             directory.check_environment(environment(parts), allow=any_environment)
@@ -146,6 +149,7 @@ class Session:
             self.empty = 0
         else:
             self.empty += 1
+            row["untrained"] = round_.reason or round_.causes()
         trained = perf_counter()
         self._publish()
         self.step, self.round = self.step + 1, self.round + 1
@@ -221,7 +225,7 @@ def environment(parts: Parts) -> dict[str, Any]:
     return {"gfcr": __version__, "torch": torch.__version__, "transformers": transformers.__version__,
             "python": platform.python_version(), "cpu": _cpu(), "threads": torch.get_num_threads(),
             "device": parts.recipe.train.device, "dtype": parts.recipe.train.dtype, "engine": parts.recipe.engine.name,
-            "workers": 1}
+            "tasks": digest(parts.tasks, parts.heldout, parts.renderer), "workers": 1}
 
 
 def _cpu() -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gfcr.run import derived, files
+from gfcr.run import derived, files, schema
 from gfcr.run.chain import LINKED, genesis, link
 from gfcr.run.encode import rows_hash
 from gfcr.run.exact_json import loads
@@ -43,7 +43,7 @@ class Difference:
 
 def check_chain(run: RunDirectory) -> None:
     """Recipe, chain, card and file sizes. Raises Tampered naming the first difference."""
-    for found in (*_identity(run), *_chain(run), *_card(run), *_sizes(run)):
+    for found in (*_identity(run), *_chain(run), *_ahead(run), *_card(run), *_sizes(run)):
         raise Tampered(f"{run.path}: {found}", _REMEDY)
 
 
@@ -56,6 +56,7 @@ def verify(run: RunDirectory) -> Iterator[Difference]:
             yield Difference(DATABASE, None, "a sound database", row[0])
     yield from _identity(run)
     yield from _chain(run)
+    yield from _ahead(run)
     yield from _card(run)
     yield from _tasks(run)
     kept = kept_checkpoints(run)
@@ -102,6 +103,15 @@ def _chain(run: RunDirectory) -> Iterator[Difference]:
         if (head := link(head, values)) != stored:
             yield Difference(f"{DATABASE}, table steps", values[0], f"head {stored}", f"head {head}")
             return  # later heads follow from this one
+
+
+def _ahead(run: RunDirectory) -> Iterator[Difference]:
+    """Rows of a step later than the last: its row in table steps was taken away."""
+    last = run.last_step()
+    for table in (*schema.SELECTS, "states"):
+        found = run.db.execute(f"SELECT max(step) FROM {table}").fetchone()[0]
+        if found is not None and (last is None or found > last):
+            yield Difference(f"{DATABASE}, table steps", found, f"the step that rows of table {table} name", "no row")
 
 
 def _card(run: RunDirectory) -> Iterator[Difference]:
