@@ -37,23 +37,10 @@ from gfcr.filter.assemble import build_batch, rescored, score_item
 from gfcr.replay.slots import Augment
 from gfcr.round_state import Phase, Renderer, RoundSettings, Work, copy_group, likely_causes, why_empty
 from gfcr.run.budget import Budget
+from gfcr.run.ledger import NOTHING
 from gfcr.run.seeds import stream_key
 from gfcr.slots import Slots
-from gfcr.types import (
-    Batch,
-    Cost,
-    Decision,
-    Drop,
-    Group,
-    GroupState,
-    Member,
-    Node,
-    Role,
-    Status,
-    StopReason,
-    derive_id,
-    path_length,
-)
+from gfcr.types import Batch, Decision, Drop, Group, GroupState, Member, Node, Role, Status, StopReason, derive_id, path_length
 
 
 class Round:
@@ -69,7 +56,7 @@ class Round:
         self.decisions: list[Decision] = []
         self.failed: Counter[str] = Counter()
         """Tokens of failed requests by reason."""
-        self.failed_context = Cost()
+        self.failed_context = NOTHING
         """Context tokens computed and reused for them."""
         self.reason = ""
         """Why the round ended without a batch; empty otherwise."""
