@@ -3,7 +3,8 @@
     python -m bench store [rollouts ...]      default 1000 3000 10000; needs no torch
 
 CPU is `time.process_time` of `commit` alone (encoding, hashing, writing, SQLite, fsync, derived files); wall time includes
-waiting for the disk. The best commit stands for a quiet machine: what other processes do to caches and cores counts as CPU time too.
+waiting for the disk. The best commit stands for a quiet machine: what other processes do to caches and cores counts as CPU
+time too.
 """
 
 from __future__ import annotations

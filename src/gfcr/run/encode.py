@@ -116,14 +116,15 @@ class StepEncoder:
             return at
         path, train, row = self._content(rollout)
         digest = rollout_digest(path, train, row)
-        at = self._contents.get((rollout.id, digest))
+        content = rollout.id, digest
+        at = self._contents.get(content)
         if at is None and not fresh:
             at = self._earlier(rollout.id, digest)
         if at is None:
             at = (self.step, len(self.rows["rollouts"]))
             paths = self._place(path), None if train is None else self._place(train)
             self.rows["rollouts"].append((*at, *row, *paths, digest))
-        self._contents[rollout.id, digest] = self._rollouts[id(rollout)] = at
+        self._contents[content] = self._rollouts[id(rollout)] = at
         return at
 
     def _content(self, rollout: Rollout) -> tuple[list[bytes], list[bytes] | None, Row]:
@@ -175,7 +176,8 @@ class StepEncoder:
 
     def _member(self, group: int, number: int, name: str, member: Member) -> None:
         rollout, signals, credit = member.rollout, member.signals, member.credit
-        at = self.rollout(rollout, fresh=str(member.role) == "fresh")
+        role = str(member.role)
+        at = self.rollout(rollout, fresh=role == "fresh")
         body: list[Any] = [signals_data(signals), None]
         advantage: Any = None
         if credit is not None:
@@ -189,7 +191,7 @@ class StepEncoder:
             body.append(name)
         correct = signals.correct
         self.rows["members"].append(
-            (self.step, group, number, *at, str(member.role), int(member.in_baseline), int(member.in_loss), _text(member.cohort),
+            (self.step, group, number, *at, role, int(member.in_baseline), int(member.in_loss), _text(member.cohort),
              None if member.drop is None else str(member.drop), _text_or_none(member.source), _real(signals.reward),
              None if correct is None else int(correct), _real(advantage), dumps(body)))
 
@@ -284,7 +286,7 @@ def _text(value: str) -> str:
 
 
 def _text_or_none(value: str | None) -> str | None:
-    return None if value is None else _text(value)
+    return value if value is None or value.__class__ is str else _text(value)
 
 
 def _int(value: int | None) -> int | None:
