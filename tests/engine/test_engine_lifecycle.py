@@ -287,6 +287,17 @@ def test_models_that_cannot_be_read_name_the_directory(tmp_path):
     assert EmbeddedEngine(load_model(tmp_path / "good")).fingerprint() == make_engine().fingerprint()
 
 
+def test_a_fork_never_reads_another_request_that_took_its_parents_name():
+    engine = make_engine(slots=1)
+    want = run(engine, [request("f", np.arange(1, 13), 9, key=5)])["f"]
+    engine.submit(request("p", np.arange(1, 13), 3, key=1))
+    engine.step(1)
+    engine.submit(request("f", np.arange(1, 13), 9, key=5, fork_of="p", fork_at=12, priority=1))
+    assert engine.step()[0].request == "p"
+    engine.submit(request("p", np.arange(20, 35), 9, key=2))
+    assert drain(engine)["f"].ids.tolist() == want.ids.tolist()
+
+
 def test_ids_can_be_reused_and_a_retained_request_resumed_under_its_own_name():
     engine = shared_engine()
     first = run(engine, [request("x", [1, 2, 3], 10, key=8, retain=True)])["x"]

@@ -175,12 +175,14 @@ class EmbeddedEngine:
 
     def _source(self, stream: Stream) -> tuple[int, int] | None:
         """(slot, tokens) of a stored prefix of the stream's context."""
-        request = stream.request
-        if request.fork_of is not None:
-            parent = self._running.get(request.fork_of) or self._retained.get(request.fork_of)
-            if parent is not None:
-                return parent.slot, min(request.fork_at, int(self._state.written[parent.slot]))
-        return None
+        request, at = stream.request, stream.request.fork_at
+        if request.fork_of is None:
+            return None
+        parent = self._running.get(request.fork_of) or self._retained.get(request.fork_of)
+        # The parent may have ended and its name been given to another request since the fork was submitted.
+        if parent is None or not np.array_equal(self._state.tokens(parent)[:at], stream.context[:at]):
+            return None
+        return parent.slot, min(at, int(self._state.written[parent.slot]))
 
     def _draw(self, slots: np.ndarray, logits: Tensor, rows: LawRows, counts: tuple[Tensor, Tensor] | None) -> list[Chunk]:
         """Sample one token for each of `slots`, record it, and end the streams it ends."""

@@ -3,8 +3,8 @@
 Invariants: blocks `[0, active)` belong to running streams and nothing else, so decoding reads one contiguous slice per
 layer; blocks of finished streams kept for forks lie behind; a block not allocated holds finite numbers (a masked NaN
 would still poison a sum); capacity x block <= 2 x held tokens + the longest slot, as long as contexts are on average no
-shorter than half a block. The hidden state behind every position is kept with its keys, so a fork has its first logits without computing
-a prefix token again.
+shorter than half a block. The hidden state behind every position is kept with its keys, so a fork has its first
+logits without computing a prefix token again.
 """
 
 from __future__ import annotations
