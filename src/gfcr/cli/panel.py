@@ -29,9 +29,9 @@ class Panel:
         self._bar = progress_bar(console) if console.is_terminal else None
         self._tasks: dict[str, TaskID] = {}
         if self._bar:
-            self._tasks = {cell.name: self._bar.add_task(cell.name, total=budget, unit="tokens", figures="", visible=False, start=False)
+            self._tasks = {cell.name: self._bar.add_task(cell.name, total=budget, limit=budget, unit="tokens", figures="", visible=False, start=False)
                            for cell in cells}
-            self._all = self._bar.add_task("all", total=budget * len(cells), unit="tokens", figures="")
+            self._all = self._bar.add_task("all", total=budget * len(cells), limit=budget * len(cells), unit="tokens", figures="")
 
     def __enter__(self) -> Panel:
         if self._bar:
@@ -61,8 +61,9 @@ class Panel:
         if child.state is State.RUNNING:
             self._bar.start_task(task)
         over = child.state in (State.DONE, State.FAILED)
-        self._bar.update(task, completed=self.budget if child.state is State.DONE else _spent(child),
-                         visible=self.keep or not over, figures=_words(child))
+        spent = _spent(child)
+        self._bar.update(task, completed=spent, total=max(spent, 1) if child.state is State.DONE else self.budget, visible=self.keep or not over,
+                         figures=_words(child))
 
     def _print(self, child: Child) -> None:
         """A line when the state changed or an evaluation came."""

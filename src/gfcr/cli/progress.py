@@ -42,17 +42,18 @@ def duration(seconds: float) -> str:
 
 
 class Spent(ProgressColumn):
-    """`45.2k/150.0k tokens`, or steps where no token budget is set."""
+    """`45.2k/150.0k tokens`, or steps where no token budget is set. The field `limit` is what it counts toward: a run that is
+    over has its total lowered to what it spent, so that its bar is full."""
 
     def render(self, task: Task) -> Text:
-        total = "?" if task.total is None else task.total
+        limit = task.fields["limit"]
         if task.fields["unit"] == "tokens":
-            return Text(f"{tokens(task.completed)}/{tokens(task.total)} tokens", style="progress.download")
-        return Text(f"{int(task.completed)}/{total} steps", style="progress.download")
+            return Text(f"{tokens(task.completed)}/{tokens(limit)} tokens", style="progress.download")
+        return Text(f"{int(task.completed)}/{'?' if limit is None else limit} steps", style="progress.download")
 
 
 def progress_bar(console: Console) -> Progress:
-    """The columns every run's line has; fields: `unit`, `figures`."""
+    """The columns every run's line has; fields: `unit`, `limit`, `figures`."""
     return Progress(SpinnerColumn(finished_text="✓"), TextColumn("[bold]{task.description}"), BarColumn(bar_width=24), Spent(),
                     TextColumn("{task.fields[figures]}"), TimeRemainingColumn(compact=True), console=console, refresh_per_second=4)
 
@@ -75,7 +76,7 @@ class RunProgress:
         self._greedy: float | None = None
         self._printed = -PLAIN_EVERY
         self._bar = progress_bar(console) if console.is_terminal and not quiet else None
-        self._task = self._bar.add_task(recipe.name, total=self.total, unit=self.unit, figures="loading") if self._bar else None
+        self._task = self._bar.add_task(recipe.name, total=self.total, limit=self.total, unit=self.unit, figures="loading") if self._bar else None
 
     def __enter__(self) -> RunProgress:
         if self._bar:
@@ -101,7 +102,7 @@ class RunProgress:
         text = figures(row, self._accuracy, self._greedy)
         done = row["tokens_generated"] if self.unit == "tokens" else row["step"]
         if self._bar and self._task is not None:
-            self._bar.update(self._task, completed=done, figures=text)
+            self._bar.update(self._task, completed=done, total=done if row.get("ended") else self.total, figures=text)
         elif evaluated or monotonic() - self._printed >= PLAIN_EVERY:
             self._printed = monotonic()
             spent = f"{tokens(done)}/{tokens(self.total)} tokens" if self.unit == "tokens" else f"{done}/{self.total} steps"

@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from gfcr.cli.progress import duration, figure, tokens
 from gfcr.compare.result import best_of, finished_runs
 from gfcr.run.outcome import Outcome
 
 
-def run_table(name: str, result: Outcome) -> Table:
+def run_table(name: str, result: Outcome) -> Group:
     """One run: what it reached, what it cost."""
-    table = _table(name)
+    table = _table()
     table.add_column("held-out")
     for column in ("start", "end", "mean over budget"):
         table.add_column(column, justify="right")
@@ -22,18 +24,18 @@ def run_table(name: str, result: Outcome) -> Table:
     table.add_row("greedy", figure(result.start_greedy), f"[bold]{figure(result.final_greedy)}[/bold]", "")
     reasons = ", ".join(f"{reason.replace('_', ' ')} {tokens(count)}" for reason, count in
                         sorted(result.discarded.items(), key=lambda item: -item[1]))
-    table.caption = (f"{result.steps} steps, {tokens(result.tokens)} generated tokens in {duration(result.seconds)}; discarded "
-                     f"{percent(result.discarded_share)}" + (f" ({reasons})" if reasons else ""))
-    return table
+    cost = (f"{result.steps} steps, {tokens(result.tokens)} generated tokens in {duration(result.seconds)}; discarded "
+            f"{percent(result.discarded_share)}" + (f" ({reasons})" if reasons else ""))
+    return Group(Text(name, "bold"), table, Text(cost, "dim"))
 
 
 def percent(share: float | None) -> str:
     return "–" if share is None else f"{100 * share:.0f} %"
 
 
-def compare_tables(result: dict[str, Any]) -> list[Table]:
+def compare_tables(result: dict[str, Any]) -> list[RenderableType]:
     """A comparison: the arms at their best variation, the differences, and every variation when something was varied."""
-    out = [_arms_table(result)]
+    out: list[RenderableType] = [_arms_table(result)]
     if result["differences"]:
         out.append(_differences_table(result))
     if any(len(arm["variations"]) > 1 for arm in result["arms"]):
@@ -57,9 +59,10 @@ def signed(value: float) -> str:
     return ("+" if value >= 0 else "") + figure(value)
 
 
-def _arms_table(result: dict[str, Any]) -> Table:
+def _arms_table(result: dict[str, Any]) -> Group:
     done = max((len(finished_runs(v)) for arm in result["arms"] for v in arm["variations"]), default=0)
-    table = _table(f"held-out accuracy at {tokens(result['budget'])} generated tokens, {done} seed(s)")
+    title = f"held-out accuracy at {tokens(result['budget'])} generated tokens, {done} seed{'' if done == 1 else 's'}"
+    table = _table()
     table.add_column("recipe", style="bold")
     for name in ("start", "T = 1", "greedy", "AUC", "tokens", "discarded", "seconds"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -69,15 +72,15 @@ def _arms_table(result: dict[str, Any]) -> Table:
         seconds = best["seconds"]["mean"]
         table.add_row(label, figure(best["start"]["mean"]), f"[bold]{spread(best['final'])}[/bold]", spread(best["final_greedy"]), spread(best["auc"]),
                       tokens(best["tokens"]["mean"]), percent(best["discarded_share"]["mean"]), "–" if seconds is None else f"{seconds:.0f}")
-    table.caption = "T = 1: sampled at temperature 1. AUC: that accuracy averaged over the budget. Mean ± sd over seeds."
-    return table
+    return Group(Text(title, "bold"), table, Text("T = 1: sampled at temperature 1. AUC: that accuracy averaged over the budget. Mean ± sd over seeds.\n", "dim"))
 
 
-def _differences_table(result: dict[str, Any]) -> Table:
-    table = _table(f"against {result['first']}, paired by seed, 95 % bootstrap interval")
+def _differences_table(result: dict[str, Any]) -> Group:
+    title = f"against {result['first']}, paired by seed, 95 % bootstrap interval"
+    table = _table()
     table.add_column("recipe", style="bold")
-    for title in ("AUC", "T = 1", "greedy"):
-        table.add_column(title, justify="right")
+    for column in ("AUC", "T = 1", "greedy"):
+        table.add_column(column, justify="right")
     table.add_column("better AUC", justify="right")
     for arm in result["arms"][1:]:
         found = {d["measure"]: d for d in result["differences"] if d["arm"] == arm["name"]}
@@ -85,12 +88,11 @@ def _differences_table(result: dict[str, Any]) -> Table:
                       f"{found['auc']['wins']} of {found['auc']['n']}")
     shares = [f"{s['arm']} recovers {percent(s['value'])} of {s['of']}'s AUC gain over {s['over']}"
               + ("" if s["low"] is None else f" ({percent(s['low'])} to {percent(s['high'])})") for s in result["gain_shares"]]
-    table.caption = "\n".join(shares) or None
-    return table
+    return Group(Text(title, "bold"), table, Text("".join(f"{line}\n" for line in shares)))
 
 
-def _variations_table(result: dict[str, Any]) -> Table:
-    table = _table("every variation; * the arm's best by mean AUC")
+def _variations_table(result: dict[str, Any]) -> Group:
+    table = _table()
     table.add_column("recipe", style="bold")
     table.add_column("variation")
     for name in ("T = 1", "greedy", "AUC", "seeds"):
@@ -99,8 +101,8 @@ def _variations_table(result: dict[str, Any]) -> Table:
         for i, v in enumerate(arm["variations"]):
             mark = " *" if v["label"] == arm["best"] else ""
             table.add_row("" if i else arm["name"], v["label"] + mark, spread(v["final"]), spread(v["final_greedy"]), spread(v["auc"]), str(v["auc"]["n"]))
-    return table
+    return Group(Text("every variation; * the arm's best by mean AUC", "bold"), table)
 
 
-def _table(title: str) -> Table:
-    return Table(box=SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", caption_justify="left", caption_style="dim", pad_edge=False)
+def _table() -> Table:
+    return Table(box=SIMPLE_HEAD, pad_edge=False)

@@ -159,7 +159,7 @@ def interval_chart(title: str, blocks: Sequence[tuple[str, Sequence[Estimate]]],
             body.append(_estimate(place, colour, value, low, high, middle, width - right + 14))
             y += row_height
     body.append(f'<text class="label" x="{(left + width - right) / 2:.0f}" y="{foot + 34}" text-anchor="middle">{escape(label)}</text>')
-    return Markup(f'<figure><figcaption>{escape(title)}</figcaption><svg viewBox="0 0 {width} {foot + 40}" role="img" '
+    return Markup(f'<figure><figcaption>{escape(title)}</figcaption><svg class="wide" viewBox="0 0 {width} {foot + 40}" role="img" '
                   f'aria-label="{escape(title)}">{"".join(body)}</svg></figure>')
 
 
@@ -215,7 +215,7 @@ def _figure(title: str, canvas: Canvas, x: Axis, body: str, legend: Sequence[tup
     keys = "".join(f'<span class="key {escape(kind)}" style="--c:var(--{escape(colour)})">{escape(name)}</span>' for name, colour, kind in legend)
     about = f"<p class='note'>{escape(note)}</p>" if note else ""
     return Markup(f'<figure><figcaption>{escape(title)}</figcaption><div class="legend">{keys}</div>'
-                  f'<svg class="chart" viewBox="0 0 {canvas.width} {canvas.height}" role="img" aria-label="{escape(title)}" '
+                  f'<svg class="chart{" wide" if canvas is WIDE else ""}" viewBox="0 0 {canvas.width} {canvas.height}" role="img" aria-label="{escape(title)}" '
                   f'data-unit="{escape(x.label)}" data-hover="{escape(hover)}">{body}'
                   f'<line class="cross" y1="{TOP}" y2="{canvas.foot}"/></svg>{about}</figure>')
 
