@@ -241,7 +241,7 @@ def parse(data: Mapping[str, Any], where: str = "recipe") -> Recipe:
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
-    """Read a recipe: a TOML file, a frozen recipe (`recipe.json`, also a run directory's own), or a shipped one by its bare name.
+    """Read a recipe: a TOML file, a frozen one (`recipe.json`, also a run directory's own), or a shipped one by its bare name.
 
     `overrides` are `a.b=c` with TOML values (bare words are text; `none` unsets). Raises ConfigError.
     """
@@ -274,7 +274,8 @@ def _read(file: Traversable) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror}", "check the path and its permissions") from None
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{file} is not UTF-8 text: byte {error.start} is {error.object[error.start]:#04x}", "save it as UTF-8") from None
+        where = f"byte {error.start} is {error.object[error.start]:#04x}"
+        raise ConfigError(f"{file} is not UTF-8 text: {where}", "save it as UTF-8") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{file} is not TOML: {error}", "correct the file at that place") from None
     except json.JSONDecodeError as error:

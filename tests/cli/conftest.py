@@ -26,7 +26,9 @@ class Cli:
         return self.result
 
     def json(self, *args: object, code: int = 0) -> dict[str, Any]:
-        return json.loads(self(*args, "--json", code=code).stdout, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+        return json.loads(
+            self(*args, "--json", code=code).stdout, parse_constant=lambda name: pytest.fail(f"{name} is no JSON")
+        )
 
     def error(self, *args: object) -> str:
         """What a command that must fail says, on one line; nothing on stdout, no traceback."""

@@ -44,9 +44,15 @@ def test_shipped_recipes_share_model_and_training() -> None:
 
 
 def test_check_lists_all_findings_with_remedies(cli) -> None:
-    found = cli.json("check", "grpo", "--set", "generate.topology.k=1", "--set", "train.tis_cap=2", "--set", "control.min_groups=99", code=1)
-    assert {"group_of_one", "min_groups"} <= {f["rule"] for f in found["findings"]} and all(f["remedy"] for f in found["findings"])
-    assert "remedy: use generate.topology" in " ".join(cli("check", "grpo", "--set", "generate.topology.k=1", code=1).stdout.split())
+    found = cli.json(
+        "check", "grpo", "--set", "generate.topology.k=1", "--set", "train.tis_cap=2", "--set", "control.min_groups=99", code=1
+    )
+    assert {"group_of_one", "min_groups"} <= {f["rule"] for f in found["findings"]} and all(
+        f["remedy"] for f in found["findings"]
+    )
+    assert "remedy: use generate.topology" in " ".join(
+        cli("check", "grpo", "--set", "generate.topology.k=1", code=1).stdout.split()
+    )
 
 
 def test_check_sees_a_model_directory_that_is_none(cli) -> None:
@@ -59,9 +65,14 @@ def test_check_refuses_what_a_method_refuses(cli) -> None:
     assert "nobody" in found["findings"][0]["why"]
 
 
-@pytest.mark.parametrize("args", [["--help"], ["--version"], ["methods", "--json"], ["check", "quickstart"], ["compare", "--help"]])
+@pytest.mark.parametrize(
+    "args", [["--help"], ["--version"], ["methods", "--json"], ["check", "quickstart"], ["compare", "--help"]]
+)
 def test_no_torch(args: list[str]) -> None:
-    code = ("import sys\nfrom gfcr.cli.main import app\ntry: app(sys.argv[1:])\nexcept SystemExit as end: assert not end.code, end.code\n"
-            "assert not {'torch', 'transformers'} & set(sys.modules)")
+    code = (
+        "import sys\nfrom gfcr.cli.main import app\ntry: app(sys.argv[1:])\n"
+        "except SystemExit as end: assert not end.code, end.code\n"
+        "assert not {'torch', 'transformers'} & set(sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

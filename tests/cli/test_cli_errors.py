@@ -14,25 +14,30 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-@pytest.mark.parametrize(("settings", "said"), [
-    (["trian.lr=1"], "unknown key 'trian' remedy: did you mean 'train'?"),
-    (["train.lrr=1"], "unknown key 'train.lrr' remedy: did you mean 'lr'?"),
-    (["control.select=informativ"], "control.select: there is no method 'informativ' remedy: did you mean 'informative'?"),
-    (["control.select={name='informative', pwoer=2}"], "unknown key 'pwoer' remedy: did you mean 'power'?"),
-    (["generate.topology.k=1"], "filter.credit 'grpo' subtracts the group's mean, and groups have one rollout"),
-    (["budget.tokens=0"], "budget.tokens: Input should be greater than 0 (got 0)"),
-    (["budget.tokens=none"], "neither budget.tokens nor budget.steps limits the run"),
-    (["train.lr"], "--set 'train.lr' is not KEY=VALUE"),
-    (["generate.sampling.top_p=2"], "generate.sampling.top_p"),
-    (["tasks.pool=D9"], "there is no pool 'D9'"),
-])
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (["trian.lr=1"], "unknown key 'trian' remedy: did you mean 'train'?"),
+        (["train.lrr=1"], "unknown key 'train.lrr' remedy: did you mean 'lr'?"),
+        (["control.select=informativ"], "control.select: there is no method 'informativ' remedy: did you mean 'informative'?"),
+        (["control.select={name='informative', pwoer=2}"], "unknown key 'pwoer' remedy: did you mean 'power'?"),
+        (["generate.topology.k=1"], "filter.credit 'grpo' subtracts the group's mean, and groups have one rollout"),
+        (["budget.tokens=0"], "budget.tokens: Input should be greater than 0 (got 0)"),
+        (["budget.tokens=none"], "neither budget.tokens nor budget.steps limits the run"),
+        (["train.lr"], "--set 'train.lr' is not KEY=VALUE"),
+        (["generate.sampling.top_p=2"], "generate.sampling.top_p"),
+        (["tasks.pool=D9"], "there is no pool 'D9'"),
+    ],
+)
 def test_recipes_that_cannot_run(cli, out: Path, settings: list[str], said: str) -> None:
     assert said in cli.error("run", "grpo", "--out", out, *(part for one in settings for part in ("--set", one)))
     assert not out.exists()
 
 
 def test_no_such_recipe(cli, out: Path) -> None:
-    assert "there is no recipe: 'grop' remedy: give a TOML file, or one of: ar3po, dapo, grpo" in cli.error("run", "grop", "--out", out)
+    assert "there is no recipe: 'grop' remedy: give a TOML file, or one of: ar3po, dapo, grpo" in cli.error(
+        "run", "grop", "--out", out
+    )
     assert "there is no recipe" in cli.error("run", "nowhere/grpo.toml", "--out", out)
 
 
@@ -67,7 +72,9 @@ def test_an_unreadable_model(cli, tmp_path: Path, out: Path) -> None:
 
 def test_an_empty_task_file(cli, tmp_path: Path, out: Path) -> None:
     (tmp_path / "tasks.jsonl").write_text("")
-    said = cli.error("run", "grpo", "--out", out, "--set", "tasks.source=file", "--set", f"tasks.path={tmp_path / 'tasks.jsonl'}")
+    said = cli.error(
+        "run", "grpo", "--out", out, "--set", "tasks.source=file", "--set", f"tasks.path={tmp_path / 'tasks.jsonl'}"
+    )
     assert "tasks.jsonl" in said
     assert not out.exists()
 

@@ -14,8 +14,22 @@ from typer.testing import CliRunner
 
 from gfcr.cli.main import app
 
-TINY = ["--set", "control.groups=2", "--set", "control.min_groups=1", "--set", "budget.tokens=1200", "--set", "evaluate.limit=4", "--set", "generate.max_tokens=16",
-        "--set", "evaluate.samples=1", "--set", "evaluate.every_tokens=600"]
+TINY = [
+    "--set",
+    "control.groups=2",
+    "--set",
+    "control.min_groups=1",
+    "--set",
+    "budget.tokens=1200",
+    "--set",
+    "evaluate.limit=4",
+    "--set",
+    "generate.max_tokens=16",
+    "--set",
+    "evaluate.samples=1",
+    "--set",
+    "evaluate.every_tokens=600",
+]
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +52,20 @@ def test_run_prints_one_json_object(finished: tuple[Path, str, str]) -> None:
 
 def test_metrics_have_what_the_issue_names(finished: tuple[Path, str, str]) -> None:
     rows = [json.loads(line) for line in (finished[0] / "metrics.jsonl").read_text().splitlines()]
-    names = {"step", "tokens_generated", "tokens_discarded", "seconds", "reward_mean", "share_all_wrong", "share_mixed", "share_all_right",
-             "response_length_mean", "entropy_mean", "heldout_accuracy", "heldout_greedy"}
+    names = {
+        "step",
+        "tokens_generated",
+        "tokens_discarded",
+        "seconds",
+        "reward_mean",
+        "share_all_wrong",
+        "share_mixed",
+        "share_all_right",
+        "response_length_mean",
+        "entropy_mean",
+        "heldout_accuracy",
+        "heldout_greedy",
+    }
     assert all(names <= set(row) for row in rows)
     assert rows[0]["step"] == 0 and rows[0]["reward_mean"] is None and rows[0]["heldout_accuracy"] is not None
     assert rows[-1]["ended"] == "budget" and rows[-1]["heldout_accuracy"] is not None
@@ -59,8 +85,23 @@ def test_report_is_written_again(cli, finished: tuple[Path, str, str]) -> None:
 
 def test_ctrl_c_tells_how_to_go_on_and_resume_goes_on(cli, tmp_path: Path) -> None:
     directory = tmp_path / "run"
-    command = [sys.executable, "-m", "gfcr.cli.main", "run", "grpo", "--out", str(directory), "--json", *TINY, "--set", "budget.tokens=none",
-               "--set", "budget.steps=30", "--set", "evaluate.every_tokens=none"]
+    command = [
+        sys.executable,
+        "-m",
+        "gfcr.cli.main",
+        "run",
+        "grpo",
+        "--out",
+        str(directory),
+        "--json",
+        *TINY,
+        "--set",
+        "budget.tokens=none",
+        "--set",
+        "budget.steps=30",
+        "--set",
+        "evaluate.every_tokens=none",
+    ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     rows = directory / "metrics.jsonl"
     deadline = time.monotonic() + 90
@@ -83,7 +124,9 @@ def test_compare_runs_and_then_skips(cli, tmp_path: Path, monkeypatch: pytest.Mo
     first = cli.json(*command)
     assert [arm["name"] for arm in first["arms"]] == ["grpo", "dapo"]
     assert {run["state"] for arm in first["arms"] for v in arm["variations"] for run in v["runs"]} == {"done"}
-    assert (tmp_path / "c" / "report.html").is_file() and (tmp_path / "c" / "grpo" / "base" / "seed-0" / "report.html").is_file()
+    assert (tmp_path / "c" / "report.html").is_file() and (
+        tmp_path / "c" / "grpo" / "base" / "seed-0" / "report.html"
+    ).is_file()
     monkeypatch.setattr("gfcr.compare.pool.command_of", lambda cell, going_on: pytest.fail("started again"))
     again = cli.json(*command)
     assert again["arms"] == first["arms"]

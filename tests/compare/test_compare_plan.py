@@ -67,7 +67,9 @@ def test_variations_are_all_combinations() -> None:
     assert [label for label, _ in variations(["a.b=1,2", "c.d=x"])] == ["a.b=1 c.d=x", "a.b=2 c.d=x"]
 
 
-@pytest.mark.parametrize("bad", [["train.lr"], ["train.lr="], ["train.lr=1,1"], ["budget.tokens=1,2"], ["name=a,b"], ["a.b=1", "a.b=2"]])
+@pytest.mark.parametrize(
+    "bad", [["train.lr"], ["train.lr="], ["train.lr=1,1"], ["budget.tokens=1,2"], ["name=a,b"], ["a.b=1", "a.b=2"]]
+)
 def test_bad_variations(bad: list[str]) -> None:
     with pytest.raises(ConfigError, match="--vary"):
         variations(bad)
@@ -77,7 +79,9 @@ def test_plan_is_read_back_as_written(tmp_path: Path) -> None:
     plan = make_plan(["grpo", "dapo"], [0, 3], tmp_path / "c", vary=["train.lr=1e-4"])
     plan.write()
     assert [c.directory for c in read_plan(tmp_path / "c").cells()] == [c.directory for c in plan.cells()]
-    assert [a.variations[0].recipe.hash() for a in read_plan(tmp_path / "c").arms] == [a.variations[0].recipe.hash() for a in plan.arms]
+    assert [a.variations[0].recipe.hash() for a in read_plan(tmp_path / "c").arms] == [
+        a.variations[0].recipe.hash() for a in plan.arms
+    ]
 
 
 def test_a_changed_recipe_is_refused_and_more_seeds_are_not(tmp_path: Path) -> None:

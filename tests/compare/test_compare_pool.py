@@ -25,7 +25,9 @@ def script(monkeypatch: pytest.MonkeyPatch):
     """Let every child be this Python text; it gets the run directory, whether it goes on, and a file to count starts in."""
 
     def use(text: str) -> None:
-        monkeypatch.setattr(pool, "command_of", lambda one, going_on: [sys.executable, "-c", text, str(one.directory), str(going_on)])
+        monkeypatch.setattr(
+            pool, "command_of", lambda one, going_on: [sys.executable, "-c", text, str(one.directory), str(going_on)]
+        )
 
     return use
 
@@ -42,15 +44,18 @@ def test_finished_runs_are_not_started(tmp_path: Path, script) -> None:
 
 
 def test_a_failed_child_is_reported_and_stops_no_other(tmp_path: Path, script) -> None:
-    script("import sys; print('all went well') if sys.argv[1].endswith('1') else sys.exit('error: no such pool\\n  remedy: choose one')")
+    script("import sys\nif sys.argv[1].endswith('0'): sys.exit('error: no such pool\\n  remedy: choose one')")
     bad, good = run_all([cell(tmp_path, 0), cell(tmp_path, 1)], 1, quiet)
     assert (bad.state, good.state) == (State.FAILED, State.DONE)
     assert bad.note == "error: no such pool\n  remedy: choose one"
 
 
 def test_a_killed_child_is_resumed(tmp_path: Path, script) -> None:
-    script("import os, sys, pathlib; n = pathlib.Path(sys.argv[1] + '.n'); n.write_text(n.read_text() + 'x' if n.exists() else 'x')\n"
-           "if len(n.read_text()) < 3: os.kill(os.getpid(), 9)")
+    script(
+        "import os, sys, pathlib\nn = pathlib.Path(sys.argv[1] + '.n')\n"
+        "n.write_text(n.read_text() + 'x' if n.exists() else 'x')\n"
+        "if len(n.read_text()) < 3: os.kill(os.getpid(), 9)"
+    )
     (child,) = run_all([cell(tmp_path, 0)], 1, quiet)
     assert child.state is State.DONE and child.resumes == 2
 

@@ -24,9 +24,18 @@ def made(tmp_path: Path, finals: dict[tuple[str, str, int], float]) -> Plan:
     return plan
 
 
-FINALS = {("grpo", "1e-4", 0): 0.3, ("grpo", "1e-4", 1): 0.5, ("grpo", "1e-3", 0): 0.2, ("grpo", "1e-3", 1): 0.3,
-          ("informative", "1e-4", 0): 0.3, ("informative", "1e-4", 1): 0.3, ("informative", "1e-3", 0): 0.5, ("informative", "1e-3", 1): 0.7,
-          ("oracle", "1e-4", 0): 0.7, ("oracle", "1e-4", 1): 0.9}
+FINALS = {
+    ("grpo", "1e-4", 0): 0.3,
+    ("grpo", "1e-4", 1): 0.5,
+    ("grpo", "1e-3", 0): 0.2,
+    ("grpo", "1e-3", 1): 0.3,
+    ("informative", "1e-4", 0): 0.3,
+    ("informative", "1e-4", 1): 0.3,
+    ("informative", "1e-3", 0): 0.5,
+    ("informative", "1e-3", 1): 0.7,
+    ("oracle", "1e-4", 0): 0.7,
+    ("oracle", "1e-4", 1): 0.9,
+}
 
 
 def test_result(tmp_path: Path) -> None:

@@ -50,7 +50,9 @@ def stands_alone(html: str, links: bool = False) -> Page:
         for name, value in attributes.items():
             assert name not in ("src", "srcset", "action", "data", "poster") and not name.startswith("on"), (tag, name)
             if name in ("href", "xlink:href"):
-                assert (value or "").startswith("#") or (links and re.fullmatch(r"[\w./=%+-]+/report\.html", value or "")), value
+                assert (value or "").startswith("#") or (links and re.fullmatch(r"[\w./=%+-]+/report\.html", value or "")), (
+                    value
+                )
     assert "://" not in re.sub(r"\s", "", html)
     assert not re.search(r"@import|url\(", html)
     return page
@@ -75,7 +77,11 @@ def test_run_page_says_what_happened(tmp_path: Path) -> None:
     assert "Held-out accuracy went from .250 to .750 at temperature 1" in text
     assert "800 generated tokens of a budget of 1,000" in text
     assert "right, injected" in text and "zero variance" in text and "dropped replaced" in text
-    assert "log p -0.500 (p 0.607)" in str(page.tags) and "advantage +0.500" in str(page.tags) and "entropy 0.40 nats" in str(page.tags)
+    assert (
+        "log p -0.500 (p 0.607)" in str(page.tags)
+        and "advantage +0.500" in str(page.tags)
+        and "entropy 0.40 nats" in str(page.tags)
+    )
     charts = [attributes["aria-label"] for tag, attributes in page.tags if tag == "svg"]
     assert len(charts) == 8
 
@@ -90,7 +96,11 @@ def test_compare_page(tmp_path: Path) -> None:
     plan = make_plan(["grpo", "dapo"], [0, 1], tmp_path / "c", budget=10000)
     plan.write()
     for i, cell in enumerate(plan.cells()):
-        rows = [report_cases.row(0, 0, 0.2), report_cases.row(1, 5000, 0.3 + i / 10), report_cases.row(2, 9000, 0.4 + i / 10, "budget")]
+        rows = [
+            report_cases.row(0, 0, 0.2),
+            report_cases.row(1, 5000, 0.3 + i / 10),
+            report_cases.row(2, 9000, 0.4 + i / 10, "budget"),
+        ]
         if i < 3:
             report_cases.write_run(cell.directory, rows, cell.variation.recipe, cell.seed)
     page = stands_alone(write_report(tmp_path / "c").read_text(), links=True)

@@ -25,7 +25,9 @@ OK, FAILED, BUG, INTERRUPTED = 0, 1, 70, 130
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a recipe value, e.g. train.lr=3e-4; repeatable.")]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a recipe value, e.g. train.lr=3e-4; repeatable.")
+]
 
 PIPE_WIDTH = 140
 """Columns of a table that goes into a file or a pipe, where no terminal says how wide it is."""
@@ -48,7 +50,7 @@ class Interrupted(Exception):
 
 
 def command(function: Callable[..., int | None]) -> Callable[..., None]:
-    """Make a function that may raise into a command that exits. The function takes `debug`, and `as_json` if it has `--json`."""
+    """Make a function that may raise into a command that exits. It takes `debug`, and `as_json` if it has `--json`."""
 
     @functools.wraps(function)
     def wrapped(**kwargs: Any) -> None:
@@ -70,8 +72,14 @@ def command(function: Callable[..., int | None]) -> Callable[..., None]:
             what = f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
             _fail(FAILED, type(error).__name__, what, "check the path, its permissions and the free space", debug, as_json)
         except Exception as error:
-            _fail(BUG, type(error).__name__, f"a bug in gfcr or one of its parts: {type(error).__name__}: {error}",
-                  "run again with --debug for the traceback, and report it", debug, as_json)
+            _fail(
+                BUG,
+                type(error).__name__,
+                f"a bug in gfcr or one of its parts: {type(error).__name__}: {error}",
+                "run again with --debug for the traceback, and report it",
+                debug,
+                as_json,
+            )
         finally:
             signal.signal(signal.SIGTERM, before)
         if code:
@@ -106,7 +114,12 @@ def _fail(code: int, kind: str, what: str, remedy: str, debug: bool, as_json: bo
         text.append(f": {what}", style="not bold default")
     err.print(text, soft_wrap=True)
     if remedy:
-        err.print(Text("  " + ("go on with" if code == INTERRUPTED else "remedy") + ": ", style="bold").append(remedy, style="not bold"), soft_wrap=True)
+        err.print(
+            Text("  " + ("go on with" if code == INTERRUPTED else "remedy") + ": ", style="bold").append(
+                remedy, style="not bold"
+            ),
+            soft_wrap=True,
+        )
     if as_json:
         print_json({"error": {"kind": kind, "what": what, "remedy": remedy or None}})
     raise typer.Exit(code)

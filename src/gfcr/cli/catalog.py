@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 @command
 def methods(
-    slot: Annotated[str | None, typer.Option("--slot", help="Only this slot, e.g. control.select, or a room, e.g. control.")] = None,
+    slot: Annotated[
+        str | None, typer.Option("--slot", help="Only this slot, e.g. control.select, or a room, e.g. control.")
+    ] = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> int:
@@ -54,12 +56,26 @@ def _slots(text: str) -> list[Slot]:
 def describe(found: Method) -> dict[str, Any]:
     """A method as JSON data."""
     return {
-        "slot": str(found.slot), "name": found.name, "title": found.title, "arxiv": found.arxiv, "criterion": found.criterion,
-        "faithfulness": str(found.faithfulness), "needs": sorted(found.needs), "traits": sorted(found.traits),
+        "slot": str(found.slot),
+        "name": found.name,
+        "title": found.title,
+        "arxiv": found.arxiv,
+        "criterion": found.criterion,
+        "faithfulness": str(found.faithfulness),
+        "needs": sorted(found.needs),
+        "traits": sorted(found.traits),
         "summary": " ".join((found.cls.__doc__ or "").split()) if found.cls else "",
-        "settings": [{"name": name, "type": _type(info.annotation), "default": None if info.is_required() else info.get_default(
-            call_default_factory=True), "required": info.is_required(), "meaning": " ".join((info.description or "").split())}
-            for name, info in found.settings.model_fields.items()]}
+        "settings": [
+            {
+                "name": name,
+                "type": _type(info.annotation),
+                "default": None if info.is_required() else info.get_default(call_default_factory=True),
+                "required": info.is_required(),
+                "meaning": " ".join((info.description or "").split()),
+            }
+            for name, info in found.settings.model_fields.items()
+        ],
+    }
 
 
 def _type(annotation: Any) -> str:
@@ -90,8 +106,11 @@ def _print_methods(found: list[Method]) -> None:
         if each["settings"]:
             table = Table.grid(padding=(0, 2))
             for option in each["settings"]:
-                table.add_row(Text(option["name"], "green"), "required" if option["required"] else f"{option['default']!r}",
-                              Text(option["meaning"], "dim"))
+                table.add_row(
+                    Text(option["name"], "green"),
+                    "required" if option["required"] else f"{option['default']!r}",
+                    Text(option["meaning"], "dim"),
+                )
             out.print(Padding(table, (0, 0, 0, 4)))
 
 
@@ -108,8 +127,16 @@ def check(
     loaded = load(recipe, settings or ())
     findings, tasks = examine(loaded)
     if as_json:
-        print_json({"recipe": loaded.name, "hash": loaded.hash(), "composes": not findings, "findings": [
-            {"rule": f.rule, "why": f.why, "remedy": f.remedy} for f in findings], "tasks": tasks, "frozen": loaded.frozen()})
+        print_json(
+            {
+                "recipe": loaded.name,
+                "hash": loaded.hash(),
+                "composes": not findings,
+                "findings": [{"rule": f.rule, "why": f.why, "remedy": f.remedy} for f in findings],
+                "tasks": tasks,
+                "frozen": loaded.frozen(),
+            }
+        )
         return bool(findings)
     _print_check(loaded, findings, tasks)
     return bool(findings)
@@ -143,8 +170,13 @@ def _print_check(recipe: Recipe, findings: list[Finding], tasks: dict[str, int] 
     table.add_row("model", f"{recipe.model.path}, engine {recipe.engine.name}, {recipe.train.device}, {recipe.train.dtype}")
     steps = "" if recipe.budget.steps is None else f" or {recipe.budget.steps} steps"
     limit = "no token limit" if recipe.budget.tokens is None else f"{tokens(recipe.budget.tokens)} generated tokens"
-    table.add_row("budget", f"{limit}{steps}; {recipe.control.groups} groups of {recipe.k}, answers up to {recipe.generate.max_tokens} tokens")
-    table.add_row("training", f"lr {recipe.train.lr:g}, {recipe.train.updates_per_step} update(s) a step, {recipe.loss.normalise}")
+    table.add_row(
+        "budget",
+        f"{limit}{steps}; {recipe.control.groups} groups of {recipe.k}, answers up to {recipe.generate.max_tokens} tokens",
+    )
+    table.add_row(
+        "training", f"lr {recipe.train.lr:g}, {recipe.train.updates_per_step} update(s) a step, {recipe.loss.normalise}"
+    )
     frozen = recipe.frozen()
     for slot, refs in recipe.slots().items():
         if refs:

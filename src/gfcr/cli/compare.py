@@ -23,15 +23,31 @@ if TYPE_CHECKING:
 
 @command
 def compare(
-    recipes: Annotated[list[str], typer.Argument(metavar="RECIPE...", help="Recipe files or shipped names; the first is what the others "
-                                                 "are measured against.")],
-    directory: Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory of the comparison; given again, it goes on.")],
+    recipes: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RECIPE...", help="Recipe files or shipped names; the first is what the others are measured against."
+        ),
+    ],
+    directory: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="Directory of the comparison; given again, it goes on.")
+    ],
     seeds: Annotated[str, typer.Option("--seeds", help="Seeds, paired over the recipes: 0,1,2 or 0-4.")] = "0,1,2",
     settings: Set = None,
-    vary: Annotated[list[str] | None, typer.Option("--vary", metavar="KEY=V,V,...", help="Run every arm with each value and take its "
-                                                   "best by mean AUC, e.g. train.lr=3e-4,6e-4,1e-3; repeatable.")] = None,
-    budget: Annotated[int | None, typer.Option("--budget", min=1, metavar="TOKENS", help="Generated tokens of every run.")] = None,
-    jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Runs at a time; default: the number of processors.")] = None,
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--vary",
+            metavar="KEY=V,V,...",
+            help="Run every arm with each value and take its best by mean AUC, e.g. train.lr=3e-4,6e-4,1e-3; repeatable.",
+        ),
+    ] = None,
+    budget: Annotated[
+        int | None, typer.Option("--budget", min=1, metavar="TOKENS", help="Generated tokens of every run.")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", min=1, help="Runs at a time; default: the number of processors.")
+    ] = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> int:

@@ -11,9 +11,14 @@ import typer
 from gfcr.cli import catalog, compare, report, run
 
 app = typer.Typer(
-    name="gfcr", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich",
+    name="gfcr",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
     help="A rollout engine for RL post-training of language models: Generate, Filter, Control, Replay.",
-    context_settings={"help_option_names": ["-h", "--help"]})
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 
 
 def _version(asked: bool) -> None:
@@ -25,7 +30,9 @@ def _version(asked: bool) -> None:
 
 
 @app.callback()
-def _main(version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version.")) -> None:
+def _main(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
     """A rollout engine for RL post-training of language models: Generate, Filter, Control, Replay."""
 
 

@@ -29,9 +29,15 @@ class Panel:
         self._bar = progress_bar(console) if console.is_terminal else None
         self._tasks: dict[str, TaskID] = {}
         if self._bar:
-            self._tasks = {cell.name: self._bar.add_task(cell.name, total=budget, limit=budget, unit="tokens", figures="", visible=False, start=False)
-                           for cell in cells}
-            self._all = self._bar.add_task("all", total=budget * len(cells), limit=budget * len(cells), unit="tokens", figures="")
+            self._tasks = {
+                cell.name: self._bar.add_task(
+                    cell.name, total=budget, limit=budget, unit="tokens", figures="", visible=False, start=False
+                )
+                for cell in cells
+            }
+            self._all = self._bar.add_task(
+                "all", total=budget * len(cells), limit=budget * len(cells), unit="tokens", figures=""
+            )
 
     def __enter__(self) -> Panel:
         if self._bar:
@@ -62,8 +68,13 @@ class Panel:
             self._bar.start_task(task)
         over = child.state in (State.DONE, State.FAILED)
         spent = _spent(child)
-        self._bar.update(task, completed=spent, total=max(spent, 1) if child.state is State.DONE else self.budget, visible=self.keep or not over,
-                         figures=_words(child))
+        self._bar.update(
+            task,
+            completed=spent,
+            total=max(spent, 1) if child.state is State.DONE else self.budget,
+            visible=self.keep or not over,
+            figures=_words(child),
+        )
 
     def _print(self, child: Child) -> None:
         """A line when the state changed or an evaluation came."""
@@ -71,7 +82,9 @@ class Panel:
         if child.state is State.WAITING or self._states.get(child.cell.name) == seen:
             return
         self._states[child.cell.name] = seen
-        self.console.print(f"{child.cell.name}: {tokens(_spent(child))}/{tokens(self.budget)} tokens  {_words(child)}", soft_wrap=True)
+        self.console.print(
+            f"{child.cell.name}: {tokens(_spent(child))}/{tokens(self.budget)} tokens  {_words(child)}", soft_wrap=True
+        )
 
 
 def _spent(child: Child) -> int:
@@ -81,8 +94,11 @@ def _spent(child: Child) -> int:
 def _words(child: Child) -> str:
     """What a run's line says."""
     evaluated = [row for row in child.rows if row.get("heldout_accuracy") is not None]
-    state = {State.DONE: "done already  " if child.skipped else "done  ", State.FAILED: "[red]failed[/red]  ",
-             State.STOPPED: "stopped  "}.get(child.state, f"resumed {child.resumes}×  " if child.resumes else "")
+    state = {
+        State.DONE: "done already  " if child.skipped else "done  ",
+        State.FAILED: "[red]failed[/red]  ",
+        State.STOPPED: "stopped  ",
+    }.get(child.state, f"resumed {child.resumes}×  " if child.resumes else "")
     if not child.rows:
         return state or "starting"
     latest = evaluated[-1] if evaluated else {}

@@ -13,10 +13,18 @@ from typing import Annotated
 
 import typer
 
-Threads = Annotated[int | None, typer.Option("--threads", min=1, metavar="N", help="Torch threads; default OMP_NUM_THREADS, or 1.")]
+Threads = Annotated[
+    int | None, typer.Option("--threads", min=1, metavar="N", help="Torch threads; default OMP_NUM_THREADS, or 1.")
+]
 
-_QUIET = {"TRANSFORMERS_VERBOSITY": "error", "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-          "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+_QUIET = {
+    "TRANSFORMERS_VERBOSITY": "error",
+    "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "HF_HUB_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
 """Defaults: models come from directories, so nothing is fetched, and nothing is worth a progress bar."""
 
 

@@ -54,14 +54,24 @@ class Spent(ProgressColumn):
 
 def progress_bar(console: Console) -> Progress:
     """The columns every run's line has; fields: `unit`, `limit`, `figures`."""
-    return Progress(SpinnerColumn(finished_text="✓"), TextColumn("[bold]{task.description}"), BarColumn(bar_width=24), Spent(),
-                    TextColumn("{task.fields[figures]}"), TimeRemainingColumn(compact=True), console=console, refresh_per_second=4)
+    return Progress(
+        SpinnerColumn(finished_text="✓"),
+        TextColumn("[bold]{task.description}"),
+        BarColumn(bar_width=24),
+        Spent(),
+        TextColumn("{task.fields[figures]}"),
+        TimeRemainingColumn(compact=True),
+        console=console,
+        refresh_per_second=4,
+    )
 
 
 def figures(row: dict[str, Any], accuracy: float | None, greedy: float | None) -> str:
     """The figures of a row; the held-out ones are the latest known."""
-    return (f"step {row['step']}  reward {figure(row.get('reward_mean'))}  held-out [bold]{figure(accuracy)}[/bold]"
-            f"  greedy {figure(greedy)}")
+    return (
+        f"step {row['step']}  reward {figure(row.get('reward_mean'))}  held-out [bold]{figure(accuracy)}[/bold]"
+        f"  greedy {figure(greedy)}"
+    )
 
 
 class RunProgress:
@@ -76,7 +86,11 @@ class RunProgress:
         self._greedy: float | None = None
         self._printed = -PLAIN_EVERY
         self._bar = progress_bar(console) if console.is_terminal and not quiet else None
-        self._task = self._bar.add_task(recipe.name, total=self.total, limit=self.total, unit=self.unit, figures="loading") if self._bar else None
+        self._task = (
+            self._bar.add_task(recipe.name, total=self.total, limit=self.total, unit=self.unit, figures="loading")
+            if self._bar
+            else None
+        )
 
     def __enter__(self) -> RunProgress:
         if self._bar:

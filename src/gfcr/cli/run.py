@@ -43,15 +43,26 @@ def run(
     loaded = load(recipe, settings or ())
     _refuse_existing(directory)
     preflight(loaded)
-    return _execute(loaded, directory, lambda session, progress: session.create(loaded, seed, directory, progress),
-                    threads, as_json, child_of)
+    return _execute(
+        loaded,
+        directory,
+        lambda session, progress: session.create(loaded, seed, directory, progress),
+        threads,
+        as_json,
+        child_of,
+    )
 
 
 @command
 def resume(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A run directory.")],
-    any_environment: Annotated[bool, typer.Option("--any-environment", help="Go on although torch, the processor or the thread "
-                                                  "count differ; the result is then no longer bit-equal.")] = False,
+    any_environment: Annotated[
+        bool,
+        typer.Option(
+            "--any-environment",
+            help="Go on although torch, the processor or the thread count differ; the result is then no longer bit-equal.",
+        ),
+    ] = False,
     threads: Threads = None,
     as_json: Json = False,
     debug: Debug = False,
@@ -71,12 +82,24 @@ def resume(
     if rows and rows[-1].get("ended"):
         _finish(loaded, directory, rows, as_json, already=True)
         return 0
-    return _execute(loaded, directory, lambda session, progress: session.resume(directory, progress, any_environment),
-                    threads, as_json, child_of)
+    return _execute(
+        loaded,
+        directory,
+        lambda session, progress: session.resume(directory, progress, any_environment),
+        threads,
+        as_json,
+        child_of,
+    )
 
 
-def _execute(recipe: Recipe, directory: Path, begin: Callable[[type[Session], Progress], Session], threads: int | None,
-             as_json: bool, child_of: int | None) -> int:
+def _execute(
+    recipe: Recipe,
+    directory: Path,
+    begin: Callable[[type[Session], Progress], Session],
+    threads: int | None,
+    as_json: bool,
+    child_of: int | None,
+) -> int:
     """Load torch, begin or continue the session, run it to its end, report."""
     from gfcr.cli.progress import RunProgress
 
@@ -130,14 +153,24 @@ def _finish(recipe: Recipe, directory: Path, rows: list[dict[str, Any]], as_json
     result = outcome(rows, recipe.budget.tokens)
     page = _report(directory)
     if as_json:
-        print_json({"recipe": recipe.name, "hash": recipe.hash(), "directory": str(directory), "already_finished": already,
-                    **result.as_json(), "report": None if page is None else str(page)})
+        print_json(
+            {
+                "recipe": recipe.name,
+                "hash": recipe.hash(),
+                "directory": str(directory),
+                "already_finished": already,
+                **result.as_json(),
+                "report": None if page is None else str(page),
+            }
+        )
         return
     if already:
         out.print(f"[bold]{directory}[/bold] is finished ({rows[-1]['ended']}); nothing to do")
     out.print(run_table(recipe.name, result))
     if rows[-1]["version"] == 0 and rows[-1].get("untrained"):
-        err.print(Text("nothing was trained: ", style="bold yellow").append(rows[-1]["untrained"], style="not bold"), soft_wrap=True)
+        err.print(
+            Text("nothing was trained: ", style="bold yellow").append(rows[-1]["untrained"], style="not bold"), soft_wrap=True
+        )
     if page is not None:
         out.print(f"report: {page}", soft_wrap=True)
 

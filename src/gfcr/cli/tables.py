@@ -22,10 +22,14 @@ def run_table(name: str, result: Outcome) -> Group:
         table.add_column(column, justify="right")
     table.add_row("temperature 1", figure(result.start), f"[bold]{figure(result.final)}[/bold]", figure(result.auc))
     table.add_row("greedy", figure(result.start_greedy), f"[bold]{figure(result.final_greedy)}[/bold]", "")
-    reasons = ", ".join(f"{reason.replace('_', ' ')} {tokens(count)}" for reason, count in
-                        sorted(result.discarded.items(), key=lambda item: -item[1]))
-    cost = (f"{result.steps} steps, {tokens(result.tokens)} generated tokens in {duration(result.seconds)}; discarded "
-            f"{percent(result.discarded_share)}" + (f" ({reasons})" if reasons else ""))
+    reasons = ", ".join(
+        f"{reason.replace('_', ' ')} {tokens(count)}"
+        for reason, count in sorted(result.discarded.items(), key=lambda item: -item[1])
+    )
+    cost = (
+        f"{result.steps} steps, {tokens(result.tokens)} generated tokens in {duration(result.seconds)}; discarded "
+        f"{percent(result.discarded_share)}" + (f" ({reasons})" if reasons else "")
+    )
     return Group(Text(name, "bold"), table, Text(cost, "dim"))
 
 
@@ -70,9 +74,21 @@ def _arms_table(result: dict[str, Any]) -> Group:
         best = best_of(arm)
         label = f"{arm['name']}\n[dim]{best['label']}[/dim]" if len(arm["variations"]) > 1 else arm["name"]
         seconds = best["seconds"]["mean"]
-        table.add_row(label, figure(best["start"]["mean"]), f"[bold]{spread(best['final'])}[/bold]", spread(best["final_greedy"]), spread(best["auc"]),
-                      tokens(best["tokens"]["mean"]), percent(best["discarded_share"]["mean"]), "–" if seconds is None else f"{seconds:.0f}")
-    return Group(Text(title, "bold"), table, Text("T = 1: sampled at temperature 1. AUC: that accuracy averaged over the budget. Mean ± sd over seeds.\n", "dim"))
+        table.add_row(
+            label,
+            figure(best["start"]["mean"]),
+            f"[bold]{spread(best['final'])}[/bold]",
+            spread(best["final_greedy"]),
+            spread(best["auc"]),
+            tokens(best["tokens"]["mean"]),
+            percent(best["discarded_share"]["mean"]),
+            "–" if seconds is None else f"{seconds:.0f}",
+        )
+    return Group(
+        Text(title, "bold"),
+        table,
+        Text("T = 1: sampled at temperature 1. AUC: that accuracy averaged over the budget. Mean ± sd over seeds.\n", "dim"),
+    )
 
 
 def _differences_table(result: dict[str, Any]) -> Group:
@@ -84,10 +100,16 @@ def _differences_table(result: dict[str, Any]) -> Group:
     table.add_column("better AUC", justify="right")
     for arm in result["arms"][1:]:
         found = {d["measure"]: d for d in result["differences"] if d["arm"] == arm["name"]}
-        table.add_row(arm["name"], *(interval(found[m]) for m in ("auc", "final", "final_greedy")),
-                      f"{found['auc']['wins']} of {found['auc']['n']}")
-    shares = [f"{s['arm']} recovers {percent(s['value'])} of {s['of']}'s AUC gain over {s['over']}"
-              + ("" if s["low"] is None else f" ({percent(s['low'])} to {percent(s['high'])})") for s in result["gain_shares"]]
+        table.add_row(
+            arm["name"],
+            *(interval(found[m]) for m in ("auc", "final", "final_greedy")),
+            f"{found['auc']['wins']} of {found['auc']['n']}",
+        )
+    shares = [
+        f"{s['arm']} recovers {percent(s['value'])} of {s['of']}'s AUC gain over {s['over']}"
+        + ("" if s["low"] is None else f" ({percent(s['low'])} to {percent(s['high'])})")
+        for s in result["gain_shares"]
+    ]
     return Group(Text(title, "bold"), table, Text("".join(f"{line}\n" for line in shares)))
 
 
@@ -100,7 +122,14 @@ def _variations_table(result: dict[str, Any]) -> Group:
     for arm in result["arms"]:
         for i, v in enumerate(arm["variations"]):
             mark = " *" if v["label"] == arm["best"] else ""
-            table.add_row("" if i else arm["name"], v["label"] + mark, spread(v["final"]), spread(v["final_greedy"]), spread(v["auc"]), str(v["auc"]["n"]))
+            table.add_row(
+                "" if i else arm["name"],
+                v["label"] + mark,
+                spread(v["final"]),
+                spread(v["final_greedy"]),
+                spread(v["auc"]),
+                str(v["auc"]["n"]),
+            )
     return Group(Text("every variation; * the arm's best by mean AUC", "bold"), table)
 
 

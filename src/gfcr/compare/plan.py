@@ -94,13 +94,24 @@ class Plan:
         for arm in self.arms:
             for variation in arm.variations:
                 if known.get((arm.name, variation.label), variation.recipe.hash()) != variation.recipe.hash():
-                    raise ConfigError(f"{variation.file.parent} holds runs of another recipe {arm.name!r} ({variation.label})",
-                                      "choose another --out, or undo the change to the recipe")
+                    raise ConfigError(
+                        f"{variation.file.parent} holds runs of another recipe {arm.name!r} ({variation.label})",
+                        "choose another --out, or undo the change to the recipe",
+                    )
                 variation.file.parent.mkdir(parents=True, exist_ok=True)
                 variation.file.write_text(json.dumps(variation.recipe.frozen(), indent=2) + "\n", encoding="utf-8")
-        data = {"schema": 1, "budget": self.budget, "seeds": self.seeds, "arms": [
-            {"name": arm.name, "variations": [{"label": v.label, "recipe": str(v.file.relative_to(self.out))} for v in arm.variations]}
-            for arm in self.arms]}
+        data = {
+            "schema": 1,
+            "budget": self.budget,
+            "seeds": self.seeds,
+            "arms": [
+                {
+                    "name": arm.name,
+                    "variations": [{"label": v.label, "recipe": str(v.file.relative_to(self.out))} for v in arm.variations],
+                }
+                for arm in self.arms
+            ],
+        }
         (self.out / PLAN).write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
 
 
@@ -108,22 +119,43 @@ def read_plan(out: Path) -> Plan:
     """The plan a directory was made for. Raises DataError when there is none."""
     try:
         data = json.loads((out / PLAN).read_text(encoding="utf-8"))
-        arms = tuple(Arm(arm["name"], tuple(
-            Variation(v["label"], parse(json.loads((out / v["recipe"]).read_text(encoding="utf-8")), str(out / v["recipe"])), out / v["recipe"])
-            for v in arm["variations"])) for arm in data["arms"])
+        arms = tuple(
+            Arm(
+                arm["name"],
+                tuple(
+                    Variation(
+                        v["label"],
+                        parse(json.loads((out / v["recipe"]).read_text(encoding="utf-8")), str(out / v["recipe"])),
+                        out / v["recipe"],
+                    )
+                    for v in arm["variations"]
+                ),
+            )
+            for arm in data["arms"]
+        )
         return Plan(out, arms, tuple(data["seeds"]), data["budget"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{out / PLAN} is not the plan of a comparison: {type(error).__name__}: {error}",
-                        "give the directory that `gfcr compare --out` made") from None
+        raise DataError(
+            f"{out / PLAN} is not the plan of a comparison: {type(error).__name__}: {error}",
+            "give the directory that `gfcr compare --out` made",
+        ) from None
 
 
-def make_plan(recipes: Sequence[str], seeds: Sequence[int], out: Path, overrides: Sequence[str] = (), vary: Sequence[str] = (),
-              budget: int | None = None) -> Plan:
+def make_plan(
+    recipes: Sequence[str],
+    seeds: Sequence[int],
+    out: Path,
+    overrides: Sequence[str] = (),
+    vary: Sequence[str] = (),
+    budget: int | None = None,
+) -> Plan:
     """The plan of a comparison. Raises ConfigError for whatever would make it unfair or ambiguous."""
     if not recipes:
         raise ConfigError("nothing to compare", "name at least one recipe")
     if len(set(seeds)) != len(seeds) or not seeds:
-        raise ConfigError(f"--seeds {','.join(map(str, seeds))} is empty or names a seed twice", "give each seed once, e.g. --seeds 0,1,2")
+        raise ConfigError(
+            f"--seeds {','.join(map(str, seeds))} is empty or names a seed twice", "give each seed once, e.g. --seeds 0,1,2"
+        )
     common = [*overrides, *([] if budget is None else [f"budget.tokens={budget}"])]
     settings = variations(vary)
     arms: list[Arm] = []
@@ -133,9 +165,12 @@ def make_plan(recipes: Sequence[str], seeds: Sequence[int], out: Path, overrides
         if name in [arm.name for arm in arms]:
             raise ConfigError(f"two of the recipes have the name {name!r}", "give each its own `name`")
         if slug(name) in [slug(arm.name) for arm in arms]:
-            raise ConfigError(f"the recipe name {name!r} differs from another one only in characters a path cannot have", "rename one")
-        arms.append(Arm(name, tuple(
-            Variation(label, each, out / slug(name) / slug(label) / "recipe.json") for label, each in varied)))
+            raise ConfigError(
+                f"the recipe name {name!r} differs from another one only in characters a path cannot have", "rename one"
+            )
+        arms.append(
+            Arm(name, tuple(Variation(label, each, out / slug(name) / slug(label) / "recipe.json") for label, each in varied))
+        )
     return Plan(out, tuple(arms), tuple(seeds), _same_terms(arms))
 
 
@@ -146,14 +181,19 @@ def _same_terms(arms: Sequence[Arm]) -> int:
         for variation in arm.variations:
             recipe = variation.recipe
             if recipe.budget != first.budget:
-                raise ConfigError(f"unequal budgets: {arms[0].name!r} has {_budget(first)}, {arm.name!r} has {_budget(recipe)}",
-                                  "give all the same with --budget TOKENS")
+                raise ConfigError(
+                    f"unequal budgets: {arms[0].name!r} has {_budget(first)}, {arm.name!r} has {_budget(recipe)}",
+                    "give all the same with --budget TOKENS",
+                )
             for section in ("tasks", "evaluate"):
                 ours, theirs = getattr(first, section).model_dump(), getattr(recipe, section).model_dump()
                 if differ := [key for key in ours if ours[key] != theirs[key]]:
                     key = differ[0]
-                    raise ConfigError(f"{arms[0].name!r} and {arm.name!r} are not measured alike: {section}.{key} is {ours[key]!r} "
-                                      f"and {theirs[key]!r}", f"set it for all, e.g. --set {section}.{key}={ours[key]}")
+                    raise ConfigError(
+                        f"{arms[0].name!r} and {arm.name!r} are not measured alike: {section}.{key} is {ours[key]!r} "
+                        f"and {theirs[key]!r}",
+                        f"set it for all, e.g. --set {section}.{key}={ours[key]}",
+                    )
     if first.budget.tokens is None:
         raise ConfigError("a comparison needs a token budget, and the recipes have none", "give --budget TOKENS")
     return first.budget.tokens
@@ -174,7 +214,9 @@ def variations(vary: Sequence[str]) -> list[tuple[str, list[str]]]:
         if len(set(parts)) != len(parts):
             raise ConfigError(f"--vary {text!r} names a value twice", "give each value once")
         if key.strip().split(".")[0] in ("budget", "name", "schema"):
-            raise ConfigError(f"--vary {key.strip()}: arms are compared at equal budgets and under their names", "vary another key")
+            raise ConfigError(
+                f"--vary {key.strip()}: arms are compared at equal budgets and under their names", "vary another key"
+            )
         axes.append([(key.strip(), value) for value in parts])
     if len({axis[0][0] for axis in axes}) != len(axes):
         raise ConfigError("--vary names a key twice", "give all its values in one --vary")
@@ -226,5 +268,7 @@ def slug(text: str) -> str:
 
 def describe(recipe: Recipe) -> list[dict[str, Any]]:
     """The methods of a recipe in words, for tables and pages."""
-    return [{"slot": str(m.slot), "name": m.name, "title": m.title, "arxiv": m.arxiv, "settings": s.model_dump(mode="json")}
-            for m, s in recipe.methods()]
+    return [
+        {"slot": str(m.slot), "name": m.name, "title": m.title, "arxiv": m.arxiv, "settings": s.model_dump(mode="json")}
+        for m, s in recipe.methods()
+    ]

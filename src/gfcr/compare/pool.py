@@ -71,8 +71,13 @@ class Child:
             return
         with self.cell.log.open("ab") as log:
             # A session of its own: Ctrl-C reaches this process only, which then stops its children in order.
-            self._process = subprocess.Popen(command_of(self.cell, going_on), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-                                             start_new_session=True)
+            self._process = subprocess.Popen(
+                command_of(self.cell, going_on),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
         self.state = State.RUNNING
 
     def poll(self) -> None:

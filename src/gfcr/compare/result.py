@@ -19,11 +19,23 @@ from gfcr.run.directory import RunDirectory
 from gfcr.run.outcome import outcome
 
 RESULT = "compare.json"
-MEASURES = {"auc": "mean accuracy over the budget", "final": "final accuracy, temperature 1", "final_greedy": "final accuracy, greedy"}
+MEASURES = {
+    "auc": "mean accuracy over the budget",
+    "final": "final accuracy, temperature 1",
+    "final_greedy": "final accuracy, greedy",
+}
 SUMMARISED = ("final", "final_greedy", "auc", "tokens", "discarded_share", "seconds", "steps")
 _CURVE = ("tokens_generated", "seconds", "heldout_accuracy", "heldout_greedy")
-_LEDGER = ("tokens_generated", "tokens_discarded", "tokens_prefilled", "tokens_cached", "tokens_scored", "tokens_trained",
-           "tokens_evaluated", "discarded_by_reason")
+_LEDGER = (
+    "tokens_generated",
+    "tokens_discarded",
+    "tokens_prefilled",
+    "tokens_cached",
+    "tokens_scored",
+    "tokens_trained",
+    "tokens_evaluated",
+    "discarded_by_reason",
+)
 
 
 def collect(plan: Plan, notes: Mapping[Path, str] | None = None) -> dict[str, Any]:
@@ -33,9 +45,17 @@ def collect(plan: Plan, notes: Mapping[Path, str] | None = None) -> dict[str, An
     for cell in plan.cells():
         by_variation.setdefault(cell.variation.file, []).append(runs[cell.directory])
     arms = [_arm(arm, by_variation) for arm in plan.arms]
-    return {"schema": 1, "gfcr": __version__, "budget": plan.budget, "seeds": list(plan.seeds), "first": arms[0]["name"],
-            "tasks": plan.arms[0].variations[0].recipe.tasks.model_dump(mode="json"),
-            "arms": arms, "differences": _differences(arms), "gain_shares": _gain_shares(arms)}
+    return {
+        "schema": 1,
+        "gfcr": __version__,
+        "budget": plan.budget,
+        "seeds": list(plan.seeds),
+        "first": arms[0]["name"],
+        "tasks": plan.arms[0].variations[0].recipe.tasks.model_dump(mode="json"),
+        "arms": arms,
+        "differences": _differences(arms),
+        "gain_shares": _gain_shares(arms),
+    }
 
 
 def write_result(plan: Plan, result: Mapping[str, Any]) -> Path:
@@ -67,23 +87,41 @@ def _read(plan: Plan, cell: Cell, note: str) -> dict[str, Any]:
     found = outcome(rows, plan.budget)
     state = "done" if found.ended else "failed" if note else "unfinished" if rows else "not started"
     last = rows[-1] if rows else {}
-    return {"seed": cell.seed, "directory": str(cell.directory.relative_to(plan.out)), "state": state, "note": note,
-            **found.as_json(), "curve": [[row[key] for key in _CURVE] for row in rows if row.get("heldout_accuracy") is not None],
-            "ledger": {key: last.get(key) for key in _LEDGER}, "environment": environment}
+    return {
+        "seed": cell.seed,
+        "directory": str(cell.directory.relative_to(plan.out)),
+        "state": state,
+        "note": note,
+        **found.as_json(),
+        "curve": [[row[key] for key in _CURVE] for row in rows if row.get("heldout_accuracy") is not None],
+        "ledger": {key: last.get(key) for key in _LEDGER},
+        "environment": environment,
+    }
 
 
 def _arm(arm: Arm, runs: Mapping[Path, list[dict[str, Any]]]) -> dict[str, Any]:
     found = [_variation(variation, runs[variation.file]) for variation in arm.variations]
     measured = [v for v in found if v["auc"]["mean"] is not None]
     best = max(measured, key=lambda v: v["auc"]["mean"]) if measured else found[0]
-    return {"name": arm.name, "privileged": arm.privileged, "methods": describe(arm.variations[0].recipe), "best": best["label"],
-            "variations": found}
+    return {
+        "name": arm.name,
+        "privileged": arm.privileged,
+        "methods": describe(arm.variations[0].recipe),
+        "best": best["label"],
+        "variations": found,
+    }
 
 
 def _variation(variation: Variation, runs: list[dict[str, Any]]) -> dict[str, Any]:
     done = [run for run in runs if run["state"] == "done"]
-    return {"label": variation.label, "hash": variation.recipe.hash(), "lr": variation.recipe.train.lr,
-            **{name: asdict(_spread(done, name)) for name in SUMMARISED}, "start": asdict(_spread(done, "start")), "runs": runs}
+    return {
+        "label": variation.label,
+        "hash": variation.recipe.hash(),
+        "lr": variation.recipe.train.lr,
+        **{name: asdict(_spread(done, name)) for name in SUMMARISED},
+        "start": asdict(_spread(done, "start")),
+        "runs": runs,
+    }
 
 
 def _spread(runs: list[dict[str, Any]], name: str) -> Spread:
@@ -92,7 +130,9 @@ def _spread(runs: list[dict[str, Any]], name: str) -> Spread:
 
 def _paired(arms: list[dict[str, Any]], measure: str) -> tuple[list[int], list[list[float]]]:
     """(seeds that every arm finished, the measure per arm and seed)."""
-    found = [{seed: run[measure] for seed, run in finished_runs(best_of(arm)).items() if run[measure] is not None} for arm in arms]
+    found = [
+        {seed: run[measure] for seed, run in finished_runs(best_of(arm)).items() if run[measure] is not None} for arm in arms
+    ]
     seeds = sorted(set.intersection(*map(set, found)))
     return seeds, [[values[seed] for seed in seeds] for values in found]
 
@@ -103,8 +143,16 @@ def _differences(arms: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for arm in arms[1:]:
         for measure in MEASURES:
             seeds, (base, ours) = _paired([arms[0], arm], measure)
-            out.append({"arm": arm["name"], "against": arms[0]["name"], "measure": measure, "seeds": seeds,
-                        "wins": sum(a > b for a, b in zip(ours, base)), **asdict(paired_difference(ours, base))})
+            out.append(
+                {
+                    "arm": arm["name"],
+                    "against": arms[0]["name"],
+                    "measure": measure,
+                    "seeds": seeds,
+                    "wins": sum(a > b for a, b in zip(ours, base)),
+                    **asdict(paired_difference(ours, base)),
+                }
+            )
     return out
 
 
@@ -118,6 +166,13 @@ def _gain_shares(arms: list[dict[str, Any]]) -> list[dict[str, Any]]:
             if arm is yardstick or arm["privileged"]:
                 continue
             seeds, (base, ours, best) = _paired([arms[0], arm, yardstick], "auc")
-            out.append({"arm": arm["name"], "over": arms[0]["name"], "of": yardstick["name"], "seeds": seeds,
-                        **asdict(gain_share(base, ours, best))})
+            out.append(
+                {
+                    "arm": arm["name"],
+                    "over": arms[0]["name"],
+                    "of": yardstick["name"],
+                    "seeds": seeds,
+                    **asdict(gain_share(base, ours, best)),
+                }
+            )
     return out

@@ -53,6 +53,7 @@ def gain_share(base: Sequence[float], arm: Sequence[float], best: Sequence[float
 
     None when the yardstick gains nothing. Draws in which it gains nothing count as ±infinity, so they widen the interval.
     """
+
     def ratio(x: np.ndarray) -> np.ndarray:
         base_mean, arm_mean, best_mean = np.moveaxis(x.mean(-1), -1, 0)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -65,7 +66,10 @@ def gain_share(base: Sequence[float], arm: Sequence[float], best: Sequence[float
 
 
 def _bootstrap(data: np.ndarray, statistic: Callable[[np.ndarray], np.ndarray]) -> Interval:
-    """`data`: float64[rows, seeds]; seeds are drawn with replacement, rows stay paired. `statistic` reduces [..., rows, seeds]."""
+    """`data`: float64[rows, seeds]; seeds are drawn with replacement, rows stay paired.
+
+    `statistic` reduces [..., rows, seeds].
+    """
     n = data.shape[1]
     if n == 0:
         return Interval(None, None, None, 0)

@@ -1,4 +1,4 @@
-"""Where tokens and seconds went, as bars. Invariant: the parts of a bar add up to what it says it shows; nothing is rounded away."""
+"""Where tokens and seconds went, as bars. Invariant: a bar's parts add up to what it says it shows."""
 
 from __future__ import annotations
 
@@ -27,21 +27,30 @@ def generated(row: Mapping[str, Any], colours: Mapping[str, str] | None = None) 
     palette = colours or drop_colours(discarded)
     kept = total - sum(discarded.values())
     parts = [Part("trained on", kept, kept / total, "c1", "reached the loss")]
-    return parts + [Part(reason(name), count, count / total, palette[name], DROPS.get(name, ""))
-                    for name, count in sorted(discarded.items(), key=lambda item: -item[1]) if count]
+    return parts + [
+        Part(reason(name), count, count / total, palette[name], DROPS.get(name, ""))
+        for name, count in sorted(discarded.items(), key=lambda item: -item[1])
+        if count
+    ]
 
 
 def computed(row: Mapping[str, Any]) -> list[Part]:
     """Every count of the ledger on one scale."""
     values = [(label, row[key], meaning) for key, label, meaning in COMPUTED if row.get(key) is not None]
     largest = max((value for _, value, _ in values), default=0) or 1
-    return [Part(label, value, value / largest, "muted" if label == "context reused" else "c1", meaning) for label, value, meaning in values]
+    return [
+        Part(label, value, value / largest, "muted" if label == "context reused" else "c1", meaning)
+        for label, value, meaning in values
+    ]
 
 
 def seconds(rows: list[dict[str, Any]]) -> list[Part]:
     """Wall time of the steps; the rest is loading, committing and the evaluation before training."""
-    names = (("seconds_rounds", "rounds", "c1", "generation, judging, decisions"), ("seconds_training", "training", "c2", "optimiser steps"),
-             ("seconds_evaluation", "evaluation", "c3", "held-out, after steps"))
+    names = (
+        ("seconds_rounds", "rounds", "c1", "generation, judging, decisions"),
+        ("seconds_training", "training", "c2", "optimiser steps"),
+        ("seconds_evaluation", "evaluation", "c3", "held-out, after steps"),
+    )
     sums = [(label, sum(row.get(key) or 0.0 for row in rows), colour, meaning) for key, label, colour, meaning in names]
     total = rows[-1]["seconds"] if rows else 0.0
     if not total:

@@ -18,7 +18,9 @@ from gfcr.report import text
 
 @cache
 def _environment() -> Environment:
-    found = Environment(loader=PackageLoader("gfcr.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    found = Environment(
+        loader=PackageLoader("gfcr.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     found.filters |= {name: getattr(text, name) for name in text.FILTERS}
     found.globals |= {"version": __version__, "style": Markup(_file("style.css")), "script": Markup(_file("page.js"))}
     return found

@@ -85,11 +85,21 @@ def _group(step: int, group: Group, decode: Decode, largest: float) -> SampleGro
     picked = [next((m for m in members if m.fresh and m.signals.correct is wanted), None) for wanted in (True, False)]
     injected = [m for m in members if m.role in (Role.INJECTED, Role.REPLAYED)][:1]
     right, wrong = group.outcomes()
-    prompt = group.task.prompt if isinstance(group.task.prompt, str) else "\n".join(
-        f"{m.role}: " + "".join(p.text or "" for p in m.parts if p.kind is PartKind.TEXT) for m in group.task.prompt)
-    return SampleGroup(step, prompt, group.task.category, _reference(group.task.reference),
-                       f"{right} of {right + wrong} right" + (", one injected" if injected else ""),
-                       [_sample(m, decode, largest) for m in [*picked, *injected] if m is not None])
+    prompt = (
+        group.task.prompt
+        if isinstance(group.task.prompt, str)
+        else "\n".join(
+            f"{m.role}: " + "".join(p.text or "" for p in m.parts if p.kind is PartKind.TEXT) for m in group.task.prompt
+        )
+    )
+    return SampleGroup(
+        step,
+        prompt,
+        group.task.category,
+        _reference(group.task.reference),
+        f"{right} of {right + wrong} right" + (", one injected" if injected else ""),
+        [_sample(m, decode, largest) for m in [*picked, *injected] if m is not None],
+    )
 
 
 def _reference(reference: Any) -> str:
@@ -102,12 +112,22 @@ def _sample(member: Member, decode: Decode, largest: float) -> Sample:
     rollout, signals = member.rollout, member.signals
     outcome = {True: "right", False: "wrong", None: "unscored"}[signals.correct]
     credit = member.credit
-    advantage = "none: not in the loss" if credit is None else (
-        f"{credit.advantage:+.3f}" if isinstance(credit.advantage, float) else f"{float(np.min(credit.advantage)):+.3f} to "
-        f"{float(np.max(credit.advantage)):+.3f}")
+    advantage = (
+        "none: not in the loss"
+        if credit is None
+        else (
+            f"{credit.advantage:+.3f}"
+            if isinstance(credit.advantage, float)
+            else f"{float(np.min(credit.advantage)):+.3f} to {float(np.max(credit.advantage)):+.3f}"
+        )
+    )
     verdict = signals.verdict
-    facts = [("reward", "–" if signals.reward is None else f"{signals.reward:g}"), ("advantage", advantage),
-             ("length", f"{rollout.response_length} tokens"), ("stopped by", str(rollout.stop).replace("_", " "))]
+    facts = [
+        ("reward", "–" if signals.reward is None else f"{signals.reward:g}"),
+        ("advantage", advantage),
+        ("length", f"{rollout.response_length} tokens"),
+        ("stopped by", str(rollout.stop).replace("_", " ")),
+    ]
     if verdict and verdict.evidence:
         facts.append((verdict.verifier, verdict.evidence))
     if member.drop:
@@ -134,13 +154,19 @@ def _tokens(member: Member, decode: Decode, largest: float) -> list[Token]:
                 hover.append(f"entropy {entropy:.2f} nats")
             if segment.version is not None:
                 hover.append(f"weights {segment.version}")
-            out.append(Token(decode(token), str(segment.kind), "" if logp is None or logp != logp else f"{min(1.0, max(0.0, -logp / 4.6)):.3f}",
-                             "" if advantage is None or advantage != advantage else f"{max(-1.0, min(1.0, advantage / largest)):.3f}",
-                             " · ".join(hover)))
+            out.append(
+                Token(
+                    decode(token),
+                    str(segment.kind),
+                    "" if logp is None or logp != logp else f"{min(1.0, max(0.0, -logp / 4.6)):.3f}",
+                    "" if advantage is None or advantage != advantage else f"{max(-1.0, min(1.0, advantage / largest)):.3f}",
+                    " · ".join(hover),
+                )
+            )
         offset += len(segment)
     if len(out) <= LONGEST:
         return out
-    tail = out[-LONGEST // 2:]
+    tail = out[-LONGEST // 2 :]
     first = Token(tail[0].text, tail[0].kind, tail[0].surprise, tail[0].credit, tail[0].hover, gap=True)
     return [*out[: LONGEST // 2], first, *tail[1:]]
 

@@ -25,7 +25,13 @@ def count(value: float | None) -> str:
 def percent(value: float | None) -> str:
     if value is None:
         return "–"
-    return "< 0.1 %" if 0 < value < 0.0005 else f"{100 * value:.0f} %" if value == 0 or abs(value) >= 0.095 else f"{100 * value:.1f} %"
+    return (
+        "< 0.1 %"
+        if 0 < value < 0.0005
+        else f"{100 * value:.0f} %"
+        if value == 0 or abs(value) >= 0.095
+        else f"{100 * value:.1f} %"
+    )
 
 
 def seconds(value: float | None) -> str:
@@ -35,7 +41,13 @@ def seconds(value: float | None) -> str:
     if value < 10:
         return f"{value:.1f} s"
     whole = round(value)
-    return f"{whole} s" if whole < 100 else f"{whole // 60} min {whole % 60:02d} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return (
+        f"{whole} s"
+        if whole < 100
+        else f"{whole // 60} min {whole % 60:02d} s"
+        if whole < 3600
+        else f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    )
 
 
 def signed(value: float | None) -> str:
@@ -56,7 +68,9 @@ def toml(data: Mapping[str, Any], head: str = "") -> str:
     """A frozen recipe as TOML; what is None stands as a comment, because TOML has no word for it."""
     plain, tables = [], []
     for key, value in data.items():
-        if isinstance(value, Mapping) and value and (not head or "name" not in value):  # a method is one line, a section a table
+        if (
+            isinstance(value, Mapping) and value and (not head or "name" not in value)
+        ):  # a method is one line, a section a table
             tables.append((key, value))
         else:
             plain.append(f"# {key} is not set" if value is None else f"{key} = {_value(value)}")

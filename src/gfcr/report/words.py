@@ -17,8 +17,10 @@ DROPS: dict[str, str] = {
     Drop.NO_LOSS: "used for the baseline only",
 }
 STOPS: dict[str, str] = {
-    StopReason.EOS: "the model ended it", StopReason.STOP_STRING: "a stop string ended it",
-    StopReason.MAX_TOKENS: "cut at the longest answer", StopReason.CONTEXT_FULL: "cut at the model's context",
+    StopReason.EOS: "the model ended it",
+    StopReason.STOP_STRING: "a stop string ended it",
+    StopReason.MAX_TOKENS: "cut at the longest answer",
+    StopReason.CONTEXT_FULL: "cut at the model's context",
 }
 COMPUTED: tuple[tuple[str, str, str], ...] = (
     ("tokens_generated", "generated", "sampled for training: the budget"),
@@ -29,8 +31,18 @@ COMPUTED: tuple[tuple[str, str, str], ...] = (
     ("tokens_evaluated", "evaluated", "sampled for held-out evaluation, outside the budget"),
 )
 DROP_COLOURS = ("c2", "c4", "c5", "c6", "c7", "c8")
-FACTS = {"gfcr": "gfcr", "torch": "torch", "transformers": "transformers", "python": "Python", "cpu": "processor", "threads": "torch threads",
-         "device": "device", "dtype": "arithmetic", "engine": "engine", "workers": "worker processes"}
+FACTS = {
+    "gfcr": "gfcr",
+    "torch": "torch",
+    "transformers": "transformers",
+    "python": "Python",
+    "cpu": "processor",
+    "threads": "torch threads",
+    "device": "device",
+    "dtype": "arithmetic",
+    "engine": "engine",
+    "workers": "worker processes",
+}
 
 
 def reason(name: str) -> str:

@@ -23,7 +23,10 @@ def write(directory: Path) -> Path:
     elif (directory / PLAN).is_file():
         html = compare_page.render(collect(read_plan(directory)))
     else:
-        raise DataError(f"{directory} holds neither a run nor a comparison", "give a directory that `gfcr run --out` or `gfcr compare --out` made")
+        raise DataError(
+            f"{directory} holds neither a run nor a comparison",
+            "give a directory that `gfcr run --out` or `gfcr compare --out` made",
+        )
     page = directory / PAGE
     part = page.with_name(f".{PAGE}.{os.getpid()}")
     try:

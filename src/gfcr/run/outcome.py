@@ -51,14 +51,23 @@ def outcome(rows: Sequence[Row], budget: int | None) -> Outcome:
     last: Row = rows[-1] if rows else {}
     accuracy, greedy = evaluations(rows), evaluations(rows, "heldout_greedy")
     return Outcome(
-        ended=last.get("ended") or None, steps=last.get("step", 0), tokens=last.get("tokens_generated", 0),
-        tokens_discarded=last.get("tokens_discarded", 0), seconds=last.get("seconds", 0.0),
-        start=accuracy[0][1] if accuracy else None, final=accuracy[-1][1] if accuracy else None,
-        start_greedy=greedy[0][1] if greedy else None, final_greedy=greedy[-1][1] if greedy else None,
-        auc=area(accuracy, budget), discarded=dict(last.get("discarded_by_reason") or {}))
+        ended=last.get("ended") or None,
+        steps=last.get("step", 0),
+        tokens=last.get("tokens_generated", 0),
+        tokens_discarded=last.get("tokens_discarded", 0),
+        seconds=last.get("seconds", 0.0),
+        start=accuracy[0][1] if accuracy else None,
+        final=accuracy[-1][1] if accuracy else None,
+        start_greedy=greedy[0][1] if greedy else None,
+        final_greedy=greedy[-1][1] if greedy else None,
+        auc=area(accuracy, budget),
+        discarded=dict(last.get("discarded_by_reason") or {}),
+    )
 
 
-def evaluations(rows: Sequence[Row], key: str = "heldout_accuracy", against: str = "tokens_generated") -> list[tuple[float, float]]:
+def evaluations(
+    rows: Sequence[Row], key: str = "heldout_accuracy", against: str = "tokens_generated"
+) -> list[tuple[float, float]]:
     """(generated tokens, accuracy) at each evaluation."""
     return [(row[against], row[key]) for row in rows if row.get(key) is not None]
 
