@@ -53,7 +53,7 @@ def test_a_recipe_that_is_no_toml(cli, tmp_path: Path, out: Path) -> None:
 def test_an_existing_run_is_not_touched(cli, out: Path) -> None:
     report_cases.write_run(out, report_cases.finished_rows())
     before = sorted(p.name for p in out.iterdir())
-    assert f"holds a run already remedy: continue it with `gfcr resume {out}`" in cli.error("run", "grpo", "--out", out)
+    assert f"holds a run already remedy: continue it (gfcr resume {out})" in cli.error("run", "grpo", "--out", out)
     assert sorted(p.name for p in out.iterdir()) == before
 
 
