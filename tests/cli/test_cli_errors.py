@@ -52,9 +52,9 @@ def test_a_recipe_that_is_no_toml(cli, tmp_path: Path, out: Path) -> None:
 
 def test_an_existing_run_is_not_touched(cli, out: Path) -> None:
     report_cases.write_run(out, report_cases.finished_rows())
-    before = sorted(p.name for p in out.iterdir())
+    before = {p.name: p.read_bytes() for p in out.iterdir() if p.is_file()}
     assert f"holds a run already remedy: continue it (gfcr resume {out})" in cli.error("run", "grpo", "--out", out)
-    assert sorted(p.name for p in out.iterdir()) == before
+    assert {name: (out / name).read_bytes() for name in before} == before
 
 
 def test_a_foreign_directory_is_not_touched(cli, out: Path) -> None:
