@@ -18,6 +18,7 @@ BENCHES = {
     "resume": "every failpoint in every mode, and 30 random kills: bit-equal?",
     "control": "the four-module recipe with shuffled rewards: nothing may be learnt",
     "pool_d": "plain GRPO on pool D, 350,000 tokens, 3 seeds",
+    "tables": "compare.json to Markdown",
     "campaign": "recipes against each other on B3, HARD, B1, B2 (hours; resumable)",
 }
 
