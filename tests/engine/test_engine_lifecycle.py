@@ -245,6 +245,15 @@ def test_the_start_up_check_refuses_a_wrong_engine(monkeypatch):
         make_engine()
 
 
+def test_a_module_changed_behind_the_engines_back_is_an_error():
+    engine = make_engine()
+    engine.submit(request("x", [1, 2, 3], 9))
+    engine.step(2)
+    engine._model.module.set_attn_implementation("sdpa")
+    with pytest.raises(ConfigError, match="0 of the model's 2 layers"):
+        engine.step(1)
+
+
 def test_sliding_windows_are_enforced_by_mask():
     torch.manual_seed(0)
     model = Qwen3ForCausalLM(Qwen3Config(

@@ -1,6 +1,6 @@
 """The module behind the engine: the one place where tokens go through it, and where they are counted.
 
-Invariants: `through` and `heads` are counted from the tensors handed to the module, not from what requests ask for;
+Invariants: every layer of every pass attends through the engine, or the pass is an error; `through` and `heads` are counted from the tensors handed to the module, not from what requests ask for;
 padding positions repeat the last real position of their row, so an outside observer can tell them apart.
 """
 
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from gfcr.engine.embedded.passes import NAME, FullPass
+from gfcr.errors import ConfigError
 
 
 class Model:
@@ -25,6 +26,7 @@ class Model:
         self.parameter = next(module.parameters())
         self.device, self.dtype = self.parameter.device, self.parameter.dtype
         self.vocabulary = int(self.head_layer.weight.shape[0])
+        self.layers = int(module.config.num_hidden_layers)
         self.softcap = getattr(module.config, "final_logit_softcapping", None)
         self.through = 0
         """Tokens that went through the layers."""
@@ -38,10 +40,15 @@ class Model:
         """Last hidden states [n, length, hidden size] of int64 [n, length] tokens and positions (padding right)."""
         # Real tokens are those whose position grows along the row.
         self.through += len(ids) + (int((np.diff(positions, axis=1) > 0).sum()) if ids.shape[1] > 1 else 0)
-        return self.base(
+        hidden = self.base(
             input_ids=torch.from_numpy(ids).to(self.device), position_ids=torch.from_numpy(positions).to(self.device),
             attention_mask=self._no_mask, use_cache=False, gfcr_pass=work,
         )[0]
+        if work.layers != self.layers:
+            raise ConfigError(f"{work.layers} of the model's {self.layers} layers attended through the engine",
+                              "leave the engine's module alone (its attention implementation was changed?), or, at start-up, "
+                              "use a model whose layers all have plain attention")
+        return hidden
 
     def head(self, hidden: Tensor) -> Tensor:
         """Logits float32 [n, vocabulary] of [n, hidden size]."""

@@ -33,6 +33,9 @@ VANISHING = -80.0
 class FullPass:
     """Whole sequences from position 0, right-padded, nothing stored: scoring."""
 
+    layers = 0
+    """Layers that came by; `Model` checks that all did."""
+
     def attend(
         self, module: Any, query: Tensor, key: Tensor, value: Tensor, scaling: float | None, window: int | None,
     ) -> Tensor:
@@ -59,6 +62,8 @@ class PrefillPass(FullPass):
 class ExtendPass:
     """Continuations of stored prefixes, right-padded: row i holds positions `starts[i]`, ... of its slot."""
 
+    layers = 0
+
     def __init__(self, pool: BlockPool, places: Places, slots: np.ndarray, starts: np.ndarray, width: int) -> None:
         self.pool, self.places = pool, places
         blocks = int(-(-(starts.max() + width) // pool.block))
@@ -82,6 +87,8 @@ class ExtendPass:
 
 class DecodePass:
     """One token of every running stream."""
+
+    layers = 0
 
     def __init__(self, pool: BlockPool, blocks: Tensor, offsets: Tensor, rows: Tensor, reach: Tensor) -> None:
         """`blocks`, `offsets` [n]: where each row's token goes; `rows` [active]: the row each block belongs to;
@@ -152,6 +159,7 @@ def block_attention(
     """transformers' attention interface; without a `gfcr_pass` it is its `sdpa`."""
     if gfcr_pass is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs)
+    gfcr_pass.layers += 1
     return gfcr_pass.attend(module, query, key, value, scaling, sliding_window), None
 
 
