@@ -160,22 +160,34 @@ def crash_and_resume(spec: str, overrides: Sequence[str], expected: dict[str, An
     return f"differs: {', '.join(found)}" if found else ""
 
 
-def kill_until_done(path: Path, overrides: Sequence[str], draw: random.Random, mean: float, most: int) -> int:
-    """Kill -9 after random times (up to twice `mean` seconds), at most `most` times, resuming until done; how many hit."""
-    kills = 0
+def kill_until_done(path: Path, overrides: Sequence[str], draw: random.Random, longest: float, most: int) -> list[int]:
+    """Kill -9 after random times up to `longest` seconds, at most `most` times, resuming until done; after each kill, the last
+    committed step (-1 = the run was not yet created or had none)."""
+    kills: list[int] = []
     while True:
         process = start(path, overrides)
-        if kills < most:
-            process.join(draw.random() * 2 * mean)
+        if len(kills) < most:
+            process.join(draw.random() * longest)
             if process.exitcode is None:
                 os.kill(process.pid, signal.SIGKILL)
         process.join()
         if process.exitcode == -signal.SIGKILL:
-            kills += 1
+            kills.append(committed(path))
         elif process.exitcode:
-            raise SystemExit(f"after {kills} kills a resume in {path} ended with exit code {process.exitcode}")
+            raise SystemExit(f"after {len(kills)} kills a resume in {path} ended with exit code {process.exitcode}")
         else:
             return kills
+
+
+def committed(path: Path) -> int:
+    """The last committed step; -1 = none."""
+    from gfcr.run.directory import RunDirectory
+
+    if not RunDirectory.exists(path):
+        return -1
+    with RunDirectory.read(path) as run:
+        last = run.last_step()
+        return -1 if last is None else last
 
 
 @contextmanager
@@ -222,24 +234,21 @@ def _matrix(place: Path, only: str) -> int:
 
 
 def _kills(place: Path, wanted: int, seed: int) -> int:
-    draw, kills, runs, failures = random.Random(seed), 0, 0, 0
-    while kills < wanted:
+    draw, kills, runs, failures, whole = random.Random(seed), [], 0, 0, 0.0
+    for every in (1, 1, 3):  # the first time starts the fork server
+        shutil.rmtree(place / f"uninterrupted-{every}", ignore_errors=True)
+        began = time.perf_counter()
+        assert finish(place / f"uninterrupted-{every}", [*small(place), f"run.checkpoint_every={every}"]) == 0
+        whole = time.perf_counter() - began
+    while len(kills) < wanted:
         every = (1, 3)[runs % 2]
-        overrides = [*small(place), f"run.checkpoint_every={every}"]
-        reference = place / f"uninterrupted-{every}"
-        if not reference.exists():
-            began = time.perf_counter()
-            assert finish(reference, overrides) == 0
-            whole = time.perf_counter() - began if runs else 3.0  # the first waits for the fork server too
         path = place / f"killed-{runs}"
-        here = kill_until_done(path, overrides, draw, 0.4 * whole, wanted - kills)
-        found = differences(path, content(reference))
+        here = kill_until_done(path, [*small(place), f"run.checkpoint_every={every}"], draw, 0.9 * whole, wanted - len(kills))
+        found = differences(path, content(place / f"uninterrupted-{every}"))
         kills, runs, failures = kills + here, runs + 1, failures + bool(found)
-        print(
-            f"run {runs} (checkpoints every {every}): {here} kills, {'differs: ' + ', '.join(found) if found else 'equal'}",
-            flush=True,
-        )
-    print(f"{kills} kills in {runs} runs, {failures} of the runs differ")
+        state = f"differs: {', '.join(found)}" if found else "equal"
+        print(f"run {runs} (checkpoints every {every}): killed after steps {here}, {state}", flush=True)
+    print(f"{len(kills)} kills in {runs} runs, {failures} of the runs differ")
     return bool(failures)
 
 

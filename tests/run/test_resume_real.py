@@ -48,8 +48,8 @@ def test_cut_and_resumed(spec: str, place: Path, uncut: dict[str, Any], tmp_path
 
 
 def test_killed_at_random_moments(place: Path, uncut: dict[str, Any], tmp_path: Path) -> None:
-    kills = resume.kill_until_done(tmp_path / "run", [*resume.small(place), EVERY], random.Random(0), 1.0, 3)
-    assert resume.differences(tmp_path / "run", uncut) == [], f"after {kills} kills"
+    kills = resume.kill_until_done(tmp_path / "run", [*resume.small(place), EVERY], random.Random(0), 3.0, 3)
+    assert resume.differences(tmp_path / "run", uncut) == [], f"killed after steps {kills}"
 
 
 def cli(*arguments: str) -> list[str]:
