@@ -11,7 +11,7 @@ from gfcr.types import StopReason, path_ids
 
 def checked_context(request: Request, max_length: int, vocabulary: int, decode: Decode | None) -> np.ndarray:
     """int32[n >= 1]: the request's context."""
-    context = path_ids(request.path)
+    context = np.ascontiguousarray(path_ids(request.path), np.int32)
     n = len(context)
     if not n:
         raise ValueError(f"request {request.id!r}: the path has no tokens; give at least one, such as a begin token")
@@ -19,7 +19,7 @@ def checked_context(request: Request, max_length: int, vocabulary: int, decode: 
         raise ValueError(f"request {request.id!r}: context of {n} tokens leaves no room; the model takes {max_length}")
     if request.max_new_tokens < 1:
         raise ValueError(f"request {request.id!r}: max_new_tokens = {request.max_new_tokens}; ask for at least 1")
-    if context.min() < 0 or context.max() >= vocabulary:
+    if context.view(np.uint32).max() >= vocabulary:  # a negative id is a huge one
         raise ValueError(f"request {request.id!r}: the path holds a token outside the vocabulary of {vocabulary}")
     for token in request.stop.eos:
         if not 0 <= token < vocabulary:
@@ -29,7 +29,7 @@ def checked_context(request: Request, max_length: int, vocabulary: int, decode: 
             raise ValueError(f"request {request.id!r}: stop strings need a tokenizer; start the engine with decode=")
         if "" in request.stop.strings:
             raise ValueError(f"request {request.id!r}: an empty stop string would end every stream at once; remove it")
-    return np.ascontiguousarray(context, np.int32)
+    return context
 
 
 def limit(request: Request, context: np.ndarray, max_length: int) -> tuple[int, StopReason]:

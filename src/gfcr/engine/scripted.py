@@ -30,6 +30,7 @@ Script = Mapping[str | tuple[str, int], Answer] | Callable[[Request], Answer | N
 
 PREPARED = 256
 """Streams drawn at once."""
+_NO_IDS, _NO_NUMBERS = np.empty(0, np.int32), np.empty(0, np.float32)
 _LENGTH = 1 << 62
 """Flat offsets from here on hold the draws of a stream's length."""
 
@@ -61,9 +62,9 @@ class _Stream:
     """How many requests had the same context since the last load."""
     order: int
     """Of submission."""
-    ids: np.ndarray = field(default_factory=lambda: np.empty(0, np.int32))
-    logprobs: np.ndarray = field(default_factory=lambda: np.empty(0, np.float32))
-    entropy: np.ndarray = field(default_factory=lambda: np.empty(0, np.float32))
+    ids: np.ndarray = field(default_factory=lambda: _NO_IDS)
+    logprobs: np.ndarray = field(default_factory=lambda: _NO_NUMBERS)
+    entropy: np.ndarray = field(default_factory=lambda: _NO_NUMBERS)
     stop: StopReason | None = None
     """None until prepared."""
     started: int = -1
@@ -325,7 +326,8 @@ class ScriptedEngine:
                 if not 1 <= start < end <= len(item.ids):
                     raise ValueError(f"score item {item.id!r}: span ({start}, {end}) must lie in [1, {len(item.ids)}]; "
                                      "token 0 has no context")
-                out.logprobs[start:end], out.entropy[start:end] = self._pseudo(item.ids[start - 1 : end - 1], item.ids[start:end])
+                scored = self._pseudo(item.ids[start - 1 : end - 1], item.ids[start:end])
+                out.logprobs[start:end], out.entropy[start:end] = scored
             self._usage["scored"] += max((end for _, end, _ in item.spans), default=1) - 1
             scores.append(out)
         return scores

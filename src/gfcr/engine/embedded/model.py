@@ -1,7 +1,8 @@
 """The module behind the engine: the one place where tokens go through it, and where they are counted.
 
-Invariants: every layer of every pass attends through the engine, or the pass is an error; `through` and `heads` are counted from the tensors handed to the module, not from what requests ask for;
-padding positions repeat the last real position of their row, so an outside observer can tell them apart.
+Invariants: every layer of every pass attends through the engine, or the pass is an error; `through` and `heads` are counted
+from the tensors handed to the module, not from what requests ask for; padding positions repeat the last real position of
+their row, so an outside observer can tell them apart.
 """
 
 from __future__ import annotations
