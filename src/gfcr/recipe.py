@@ -59,7 +59,7 @@ class ModelSection(FrozenModel):
 
 class EngineSection(FrozenModel):
     name: Literal["embedded", "scripted"] = "embedded"
-    slots: int = Field(128, ge=1)
+    slots: int = Field(256, ge=1)
     """Streams decoded at once."""
     device: str = "cpu"
     dtype: Literal["float32", "bfloat16"] = "float32"

@@ -67,17 +67,17 @@ class Session:
     # ---- beginnings --------------------------------------------------------------------------------------------
 
     @classmethod
-    def create(cls, recipe: Recipe, seed: int, path: Path, progress: Progress | None = None) -> Session:
+    def create(cls, recipe: Recipe, seed: int, path: str | Path, progress: Progress | None = None) -> Session:
         """A new run in a new directory."""
         parts = build(recipe, seed)
-        directory = RunDirectory.create(path, {"recipe": recipe.frozen(), "seed": seed, "hash": recipe.hash()}, environment(parts))
+        directory = RunDirectory.create(Path(path), {"recipe": recipe.frozen(), "seed": seed, "hash": recipe.hash()}, environment(parts))
         return cls(parts, directory, progress)
 
     @classmethod
-    def resume(cls, path: Path, progress: Progress | None = None, any_environment: bool = False) -> Session:
+    def resume(cls, path: str | Path, progress: Progress | None = None, any_environment: bool = False) -> Session:
         """Continue a run from its last commit. Raises RunDirectoryError for a tampered or foreign directory, and for another
         environment unless `any_environment`."""
-        directory = RunDirectory.open(path)
+        directory = RunDirectory.open(Path(path))
         try:
             for found in directory.differences():  # all of it: a run goes on for hours, reading it takes seconds
                 raise Tampered(f"{path}: {found}", "restore the run directory from a copy, or start again in another one")
