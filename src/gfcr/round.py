@@ -10,9 +10,7 @@ zero-variance tests see every completed group, fresh members only, before any ad
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
-from typing import Any
 
 from gfcr.asks import (
     Ask,
@@ -35,36 +33,21 @@ from gfcr.errors import DataError
 from gfcr.filter.admission import admit, drop_group, leave, replace_member, restore_member
 from gfcr.filter.assemble import build_batch, rescored, score_item
 from gfcr.replay.slots import Augment
-from gfcr.round_state import Phase, Renderer, RoundSettings, Work, copy_group, likely_causes, why_empty
+from gfcr.round_state import InFlight, Phase, Renderer, RoundSettings, Work, why_empty
 from gfcr.run.budget import Budget
-from gfcr.run.ledger import NOTHING
 from gfcr.run.seeds import stream_key
 from gfcr.slots import Slots
-from gfcr.types import Batch, Decision, Drop, Group, GroupState, Member, Node, Role, Status, StopReason, derive_id, path_length
+from gfcr.types import Batch, Drop, Group, GroupState, Member, Node, Role, Status, StopReason, derive_id, path_length
 
 
-class Round:
+class Round(InFlight):
     """One round; built anew for each, from slots that live as long as the run."""
 
     def __init__(self, number: int, slots: Slots, settings: RoundSettings, view: View, budget: Budget, render: Renderer,
                  stop: StopSpec) -> None:
+        super().__init__(budget)
         self.number, self.slots, self.settings, self.view = number, slots, settings, view
-        self.budget, self.render, self.stop_spec = budget, render, stop
-        self.phase = Phase.SELECT
-        self.wave = 0
-        self.groups: dict[str, Group] = {}
-        self.decisions: list[Decision] = []
-        self.failed: Counter[str] = Counter()
-        """Tokens of failed requests by reason."""
-        self.failed_context = NOTHING
-        """Context tokens computed and reused for them."""
-        self.reason = ""
-        """Why the round ended without a batch; empty otherwise."""
-        self._asks: dict[str, Ask] = {}
-        self._work: dict[str, Work] = {}
-        self._attempts: dict[str, int] = {}
-        self._outbox: list[Ask] = []
-        self._batch: Batch | None = None
+        self.render, self.stop_spec = render, stop
 
     # ---- the driver's side -------------------------------------------------------------------------------------
 
@@ -131,10 +114,6 @@ class Round:
     def done(self) -> bool:
         return self.phase is Phase.DONE
 
-    def outstanding(self) -> list[Ask]:
-        """Unanswered asks."""
-        return list(self._asks.values())
-
     def close(self, reason: str) -> None:
         """End the round now, without a batch; a round that is done stays as it is. Outstanding requests are settled as having
         generated nothing; tell their tokens first."""
@@ -150,27 +129,6 @@ class Round:
         self._outbox.clear()
         self.reason, self.phase = reason, Phase.DONE
         self._decide("round", "", "close", reason)
-
-    def state_dict(self) -> dict[str, Any]:
-        """All that is in flight, as a copy that later events do not change; asks are to be issued again."""
-        return {"phase": self.phase, "wave": self.wave, "groups": {g: copy_group(group) for g, group in self.groups.items()},
-                "decisions": list(self.decisions), "failed": dict(self.failed), "failed_context": self.failed_context,
-                "reason": self.reason, "asks": dict(self._asks), "attempts": dict(self._attempts),
-                "work": {g: work.state() for g, work in self._work.items()}, "batch": self._batch}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict`; every unanswered ask is asked again, under its old id and stream key."""
-        self.phase, self.wave = state["phase"], state["wave"]
-        self.groups = {g: copy_group(group) for g, group in state["groups"].items()}
-        self.decisions, self.failed, self.reason = list(state["decisions"]), Counter(state["failed"]), state["reason"]
-        self.failed_context = state["failed_context"]
-        self._attempts, self._batch = dict(state["attempts"]), state["batch"]
-        self._work = {g: Work.of(work) for g, work in state["work"].items()}
-        self._asks = {i: CompareAsk(i, self.groups[i]) if isinstance(ask, CompareAsk) else ask for i, ask in state["asks"].items()}
-        self._outbox = list(self._asks.values())
-        for ask in self._asks.values():
-            if isinstance(ask, GenerateAsk) and ask.id not in self.budget.reserved:
-                self.budget.reserve(ask.id, ask.request.max_new_tokens)
 
     # ---- select and seed ---------------------------------------------------------------------------------------
 
@@ -369,23 +327,6 @@ class Round:
         for group in closed:
             self.slots.keep(group, self.view, self.decisions)
         self.phase = Phase.DONE
-
-    # ---- small things ------------------------------------------------------------------------------------------
-
-    def _closed(self) -> list[Group]:
-        return [g for g in self.groups.values() if g.state is GroupState.CLOSED]
-
-    def _emit(self, ask: Ask, group: Group) -> None:
-        self._asks[ask.id] = ask
-        self._work[group.id].open.add(ask.id)
-        self._outbox.append(ask)
-
-    def _decide(self, slot: str, subject: str, action: str, reason: str, group: Group | None = None, **data: Any) -> None:
-        self.decisions.append(Decision(slot, subject, action, reason, data, group.task.id if group else ""))
-
-    def causes(self) -> str:
-        """The likely causes of a round without enough signal."""
-        return likely_causes(self.groups.values())
 
 
 __all__ = ["Phase", "Renderer", "Round", "RoundSettings"]

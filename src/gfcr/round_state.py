@@ -12,10 +12,12 @@ from typing import Any, Protocol
 
 from pydantic import Field
 
+from gfcr.asks import Ask, CompareAsk, GenerateAsk
 from gfcr.context import Seed
 from gfcr.registry import FrozenModel
 from gfcr.run.budget import Budget
-from gfcr.types import Group, GroupState, Node, Normalise, Path, Rollout, Segment, Task, derive_id
+from gfcr.run.ledger import NOTHING
+from gfcr.types import Batch, Decision, Group, GroupState, Node, Normalise, Path, Rollout, Segment, Task, derive_id
 
 
 class Renderer(Protocol):
@@ -119,3 +121,65 @@ def why_empty(groups: Mapping[str, Group], budget: Budget, settings: RoundSettin
         return "all_abandoned: " + likely_causes(groups.values())
     limit = budget.affordable(settings.k * settings.max_tokens)
     return "budget" if limit is not None and limit < settings.min_groups else "no_tasks"
+
+
+class InFlight:
+    """Everything of a round that is in flight, and how it is kept: what `Round` builds on."""
+
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
+        self.phase = Phase.SELECT
+        self.wave = 0
+        self.groups: dict[str, Group] = {}
+        self.decisions: list[Decision] = []
+        self.failed: Counter[str] = Counter()
+        """Tokens of failed requests by reason."""
+        self.failed_context = NOTHING
+        """Context tokens computed and reused for them."""
+        self.reason = ""
+        """Why the round ended without a batch; empty otherwise."""
+        self._asks: dict[str, Ask] = {}
+        self._work: dict[str, Work] = {}
+        self._attempts: dict[str, int] = {}
+        self._outbox: list[Ask] = []
+        self._batch: Batch | None = None
+
+    def outstanding(self) -> list[Ask]:
+        """Unanswered asks."""
+        return list(self._asks.values())
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that is in flight, as a copy that later events do not change; asks are to be issued again."""
+        return {"phase": self.phase, "wave": self.wave, "groups": {g: copy_group(group) for g, group in self.groups.items()},
+                "decisions": list(self.decisions), "failed": dict(self.failed), "failed_context": self.failed_context,
+                "reason": self.reason, "asks": dict(self._asks), "attempts": dict(self._attempts),
+                "work": {g: work.state() for g, work in self._work.items()}, "batch": self._batch}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from `state_dict`; every unanswered ask is asked again, under its old id and stream key."""
+        self.phase, self.wave = state["phase"], state["wave"]
+        self.groups = {g: copy_group(group) for g, group in state["groups"].items()}
+        self.decisions, self.failed, self.reason = list(state["decisions"]), Counter(state["failed"]), state["reason"]
+        self.failed_context = state["failed_context"]
+        self._attempts, self._batch = dict(state["attempts"]), state["batch"]
+        self._work = {g: Work.of(work) for g, work in state["work"].items()}
+        self._asks = {i: CompareAsk(i, self.groups[i]) if isinstance(ask, CompareAsk) else ask for i, ask in state["asks"].items()}
+        self._outbox = list(self._asks.values())
+        for ask in self._asks.values():
+            if isinstance(ask, GenerateAsk) and ask.id not in self.budget.reserved:
+                self.budget.reserve(ask.id, ask.request.max_new_tokens)
+
+    def _closed(self) -> list[Group]:
+        return [g for g in self.groups.values() if g.state is GroupState.CLOSED]
+
+    def _emit(self, ask: Ask, group: Group) -> None:
+        self._asks[ask.id] = ask
+        self._work[group.id].open.add(ask.id)
+        self._outbox.append(ask)
+
+    def _decide(self, slot: str, subject: str, action: str, reason: str, group: Group | None = None, **data: Any) -> None:
+        self.decisions.append(Decision(slot, subject, action, reason, data, group.task.id if group else ""))
+
+    def causes(self) -> str:
+        """The likely causes of a round without enough signal."""
+        return likely_causes(self.groups.values())

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from hashlib import blake2b
-from math import copysign
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
+from gfcr.run.columns import integer, named, real, text, text_or_none
 from gfcr.run.exact_json import dumps, dumps_exact
 from gfcr.run.payload import Payload
 from gfcr.types import COST_FIELDS, Batch, Decision, Group, Member, Node, Rollout, Sampling, Segment, Signals, Task, Times
@@ -74,8 +74,8 @@ class StepEncoder:
             key = self._forms[known] = len(self._form_text)
             layout = ["int32 ids"] + ["float32 logprobs"] * (segment.logprobs is not None)
             layout += [f"float32 tracks.{name}" for name in segment.tracks]
-            row = (str(segment.kind), int(segment.turn), _text(segment.author), _int(segment.version), law and law_body(law),
-                   str(segment.role), segment.source and str(segment.source), _text_or_none(segment.template), dumps(layout))
+            row = (str(segment.kind), int(segment.turn), text(segment.author), integer(segment.version), law and law_body(law),
+                   str(segment.role), segment.source and str(segment.source), text_or_none(segment.template), dumps(layout))
             self._form_text.append(ascii(row))
             self.rows["forms"].append((self.step, key, *row))
         self._last[kind] = segment, key
@@ -92,7 +92,7 @@ class StepEncoder:
             if segment.tracks:
                 raw += b"".join([track.tobytes() for track in segment.tracks.values()])
             form = self.form(segment)
-            name, parent = _text(node.id), _text_or_none(node.parent)
+            name, parent = text(node.id), text_or_none(node.parent)
             found = self._prepared[id(node)] = node_checksum(name, parent, self._form_text[form], raw)
             self._pending[found] = (name, parent, form, len(segment.ids), raw)
         return found
@@ -131,10 +131,10 @@ class StepEncoder:
         """(checksums of path and of train path, the rest as a row)."""
         path = [self.node(node) for node in rollout.path]
         train = None if rollout.train_path is None else [self.node(node) for node in rollout.train_path]
-        rest: list[Any] = [rollout.seed, _named(COST_FIELDS, _costs(rollout.cost)), _named(_TIMES, _times(rollout.times))]
+        rest: list[Any] = [rollout.seed, named(COST_FIELDS, _costs(rollout.cost)), named(_TIMES, _times(rollout.times))]
         if rollout.state_keys or rollout.meta:
             rest += [list(rollout.state_keys), dict(rollout.meta)]
-        return path, train, (_text(rollout.id), _text(rollout.task_id), str(rollout.stop), dumps(rest))
+        return path, train, (text(rollout.id), text(rollout.task_id), str(rollout.stop), dumps(rest))
 
     def known(self, rollout: Rollout) -> tuple[int, int] | None:
         """Where this very object went in this step; None when it did not."""
@@ -158,7 +158,7 @@ class StepEncoder:
             body = task_body(task)
             digest = blake2b(body.encode(), digest_size=16).digest()
             self._tasks[id(task)] = digest
-            self.tasks[digest] = (_text(task.id), _text(task.reference_rev), body)
+            self.tasks[digest] = (text(task.id), text(task.reference_rev), body)
         return digest
 
     def group(self, group: Group) -> int:
@@ -168,7 +168,7 @@ class StepEncoder:
         preferences = [[p.chosen, p.rejected, p.weight] for p in group.preferences]
         body = dumps([group.reason, comparisons, preferences]) if group.reason or comparisons or preferences else None
         self.rows["groups"].append(
-            (self.step, key, _text(group.id), self.task(group.task), _text(group.task.id), int(group.round), int(group.version),
+            (self.step, key, text(group.id), self.task(group.task), text(group.task.id), int(group.round), int(group.version),
              int(group.planned), int(group.stage), str(group.state), body))
         for number, (name, member) in enumerate(group.members.items()):
             self._member(key, number, name, member)
@@ -191,9 +191,9 @@ class StepEncoder:
             body.append(name)
         correct = signals.correct
         self.rows["members"].append(
-            (self.step, group, number, *at, role, int(member.in_baseline), int(member.in_loss), _text(member.cohort),
-             None if member.drop is None else str(member.drop), _text_or_none(member.source), _real(signals.reward),
-             None if correct is None else int(correct), _real(advantage), dumps(body)))
+            (self.step, group, number, *at, role, int(member.in_baseline), int(member.in_loss), text(member.cohort),
+             None if member.drop is None else str(member.drop), text_or_none(member.source), real(signals.reward),
+             None if correct is None else int(correct), real(advantage), dumps(body)))
 
     # ---- batch, decisions --------------------------------------------------------------------------------------
 
@@ -213,7 +213,7 @@ class StepEncoder:
         for decision in decisions:
             body = (dumps_exact([decision.reason, dict(decision.data)], f"data of decision {decision.slot}:{decision.action}")
                     if decision.data else dumps([decision.reason]))
-            rows.append((self.step, len(rows), *map(_text, (decision.slot, decision.subject, decision.action, decision.task)), body))
+            rows.append((self.step, len(rows), *map(text, (decision.slot, decision.subject, decision.action, decision.task)), body))
 
 
 def law_body(law: Sampling) -> str:
@@ -269,30 +269,3 @@ def rows_hash(rows: dict[str, list[Row]]) -> str:
         for start in range(0, len(found), 256):  # the text of a large step is never whole in memory
             digest.update(ascii([row[1:end] for row in found[start:start + 256]]).encode())
     return digest.hexdigest()
-
-
-def _named(names: Sequence[str], values: Sequence[float]) -> dict[str, float]:
-    """What is not 0, by name (a field that a later version adds does not move the others)."""
-    return {name: value for name, value in zip(names, values) if value or (value.__class__ is float and copysign(1.0, value) < 0)}
-
-
-def _text(value: str) -> str:
-    """`value` as an exact str (an enum's value); SQLite would turn a number into text without a word."""
-    if value.__class__ is str:
-        return value
-    if isinstance(value, str):
-        return str(value)
-    raise TypeError(f"{value!r} is a {type(value).__name__} where text belongs")
-
-
-def _text_or_none(value: str | None) -> str | None:
-    return value if value is None or value.__class__ is str else _text(value)
-
-
-def _int(value: int | None) -> int | None:
-    return None if value is None else int(value)
-
-
-def _real(value: float | None) -> float | None:
-    """For a REAL column, which knows neither NaN nor -0.0."""
-    return None if value is None or value != value else float(value) + 0.0

@@ -1,0 +1,33 @@
+"""Python values to SQLite columns. Invariant: what a column cannot hold exactly is refused here, never coerced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import copysign
+
+
+def named(names: Sequence[str], values: Sequence[float]) -> dict[str, float]:
+    """What is not 0, by name (a field that a later version adds does not move the others)."""
+    return {name: value for name, value in zip(names, values) if value or (value.__class__ is float and copysign(1.0, value) < 0)}
+
+
+def text(value: str) -> str:
+    """`value` as an exact str (an enum's value); SQLite would turn a number into text without a word."""
+    if value.__class__ is str:
+        return value
+    if isinstance(value, str):
+        return str(value)
+    raise TypeError(f"{value!r} is a {type(value).__name__} where text belongs")
+
+
+def text_or_none(value: str | None) -> str | None:
+    return value if value is None or value.__class__ is str else text(value)
+
+
+def integer(value: int | None) -> int | None:
+    return None if value is None else int(value)
+
+
+def real(value: float | None) -> float | None:
+    """For a REAL column, which knows neither NaN nor -0.0."""
+    return None if value is None or value != value else float(value) + 0.0
