@@ -88,7 +88,14 @@ def test_a_group_of_one_with_a_group_baseline(credit):
     one = real(Slot.CREDIT, credit)
     assert rules(one, k=1) == ["group_of_one"]
     assert rules(one, real(Slot.TOPOLOGY, "linear"), k=8) == ["group_of_one"]
-    assert rules(one, k=2) == rules(made(Slot.CREDIT), k=1) == []
+    assert rules(one, k=2) == []
+
+
+def test_a_group_of_one_whose_only_reward_admission_would_drop():
+    own, linear = made(Slot.CREDIT), real(Slot.TOPOLOGY, "linear")
+    assert rules(own, k=1) == rules(own, linear, k=8) == ["one_reward_dropped"]
+    assert rules(own, k=2) == rules(own, linear, admission_zero_variance=False) == []
+    assert rules(own, made(Slot.AUGMENT, "injects", "handles: off-policy"), k=1) == []  # the injected answer is a second reward
 
 
 @pytest.mark.parametrize("bound", [0, -1, None])

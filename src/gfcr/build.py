@@ -55,7 +55,7 @@ class Parts:
 def facts(recipe: Recipe) -> Facts:
     """What the composition check reads of a recipe."""
     return Facts(recipe.methods(), recipe.k, sampling_of(recipe), recipe.train.tis_cap is not None, recipe.train.ratio_base,
-                 features_of(recipe.engine.name), recipe.engine.name)
+                 features_of(recipe.engine.name), recipe.engine.name, recipe.filter.admission.drop_zero_variance)
 
 
 def check_recipe(recipe: Recipe) -> list[Finding]:

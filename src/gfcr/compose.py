@@ -142,6 +142,15 @@ def group_of_one(facts: Facts) -> Finding | None:
 
 
 @rule
+def one_reward_dropped(facts: Facts) -> Finding | None:
+    single = facts.k < 2 or facts.having("group of one")
+    if not single or not facts.admission_zero_variance or facts.having("needs: group baseline") or facts.having("injects"):
+        return None
+    return Finding("one_reward_dropped", "groups have one rollout, and filter.admission.drop_zero_variance takes every group with one "
+                   "reward out of the batch: nothing would be trained", "set filter.admission.drop_zero_variance = false")
+
+
+@rule
 def unbounded_refill(facts: Facts) -> Finding | None:
     for found, settings in facts.methods:
         bound = getattr(settings, "max_waves", None)
