@@ -151,10 +151,25 @@ def find(slot: Slot, name: str) -> Method:
         module, _, attribute = target.partition(":")
         return getattr(importlib.import_module(module), attribute).method
     if entry := _plugins().get((slot, name)):
-        return entry.load().method
+        return _loaded(entry, slot, name)
     near = difflib.get_close_matches(name, names(slot), 1)
     known = ", ".join(names(slot)) or "none is built in; add one through the entry-point group gfcr.methods"
     raise ConfigError(f"{slot}: there is no method {name!r}", f"did you mean {near[0]!r}?" if near else f"known: {known}")
+
+
+def _loaded(entry: EntryPoint, slot: Slot, name: str) -> Method:
+    """A third party's method; raises ConfigError that names the entry point when it is none."""
+    where = f"entry point {entry.name!r} ({entry.value}, of {entry.dist.name if entry.dist else 'an unknown package'})"
+    try:
+        loaded = entry.load()
+    except Exception as error:  # whatever a foreign module raises when it is imported
+        raise ConfigError(f"{where} cannot be loaded: {type(error).__name__}: {error}", "correct or uninstall that package") from error
+    found = getattr(loaded, "method", None)
+    if not isinstance(found, Method):
+        raise ConfigError(f"{where} is {loaded!r}, which is no method", "decorate the class with gfcr.registry.method")
+    if (found.slot, found.name) != (slot, name):
+        raise ConfigError(f"{where} gives the method {found.name!r} of {found.slot}", f"name the entry point {found.slot}.{found.name}")
+    return found
 
 
 def settings_of(found: Method, values: dict[str, Any]) -> FrozenModel:
@@ -162,11 +177,12 @@ def settings_of(found: Method, values: dict[str, Any]) -> FrozenModel:
     try:
         return found.settings.model_validate(values)
     except ValidationError as error:
-        raise config_error(error, f"{found.slot} {found.name!r}", found.settings) from None
+        remedy = f"correct the value; `gfcr methods --slot {found.slot}` lists the settings"
+        raise config_error(error, f"{found.slot} {found.name!r}", found.settings, remedy) from None
 
 
-def config_error(error: ValidationError, where: str, model: type[BaseModel]) -> ConfigError:
-    """A pydantic error as what, where, which value, what to do."""
+def config_error(error: ValidationError, where: str, model: type[BaseModel], remedy: str = "correct the value") -> ConfigError:
+    """A pydantic error as what, where, which value, what to do (`remedy` where no better one is known)."""
     first = error.errors()[0]
     path = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
@@ -175,11 +191,26 @@ def config_error(error: ValidationError, where: str, model: type[BaseModel]) -> 
             inner = owner.model_fields.get(str(step)) if hasattr(owner, "model_fields") else None
             owner = inner.annotation if inner is not None else owner
         known = sorted(f.alias or name for name, f in getattr(owner, "model_fields", {}).items())
-        near = difflib.get_close_matches(str(first["loc"][-1]), known, 1)
-        return ConfigError(f"{where}: unknown key {path!r}", f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}")
+        last = str(first["loc"][-1])
+        if near := places(model, last)[:1] or difflib.get_close_matches(last, known, 1):
+            remedy = f"did you mean {near[0]!r}?"
+        elif known:
+            remedy = f"known keys: {', '.join(known)}"
+        else:
+            remedy = f"it has no settings: take {last!r} out (--set SLOT=NAME replaces a method with its settings)"
+        return ConfigError(f"{where}: unknown key {path!r}", remedy)
     value = first.get("input")
     shown = "" if isinstance(value, dict) else f" (got {value!r})"
-    return ConfigError(f"{where}: {path or 'value'}: {first['msg']}{shown}", "correct the value; `gfcr methods` lists settings")
+    return ConfigError(f"{where}: {path or 'value'}: {first['msg']}{shown}", remedy)
+
+
+def places(model: type[BaseModel], name: str, prefix: str = "") -> list[str]:
+    """Dotted keys of the model's sections that end in `name`, shallow ones first."""
+    found = [f"{prefix}{name}"] if prefix and name in model.model_fields else []
+    for key, info in model.model_fields.items():
+        if isinstance(info.annotation, type) and issubclass(info.annotation, FrozenModel):
+            found += places(info.annotation, name, f"{prefix}{key}.")
+    return sorted(found, key=lambda place: place.count("."))
 
 
 def all_methods() -> list[Method]:
