@@ -21,7 +21,7 @@ class TaskSet:
     privileged: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Named sets of task ids for oracles."""
     notes: Sequence[str] = ()
-    """What the source reports: duplicates kept once, columns chosen."""
+    """What the source reports: tasks that occur twice, those with two references first."""
 
 
 def load_tasks(section: TasksSection) -> TaskSet:
@@ -50,4 +50,4 @@ def _file(section: TasksSection) -> TaskSet:
     heldout = Path(section.heldout) if section.heldout else None
     source = FileTasks(Path(section.path), section.domain, section.columns, heldout_path=heldout)
     loaded = source.read(Path(section.path))
-    return TaskSet(loaded.tasks, source.heldout() or (), notes=[str(d) for d in loaded.duplicates])
+    return TaskSet(loaded.tasks, source.heldout() or (), notes=[str(d) for d in sorted(loaded.duplicates, key=lambda d: not d.conflict)])

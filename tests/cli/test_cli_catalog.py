@@ -60,6 +60,17 @@ def test_check_sees_a_model_directory_that_is_none(cli) -> None:
     assert "/none" in found["findings"][0]["why"]
 
 
+def test_check_tells_what_a_task_file_repeats(cli, tmp_path) -> None:
+    rows = [f'{{"prompt": "{n}+1", "answer": "{n}"}}\n' for n in range(9)]
+    (tmp_path / "t.jsonl").write_text("".join(rows * 2) + '{"prompt": "3+1", "answer": "another"}\n')
+    given = ("--set", "tasks.source=file", "--set", f"tasks.path={tmp_path / 't.jsonl'}")
+    found = cli.json("check", "grpo", *given)
+    assert found["tasks"] == {"tasks": 9, "heldout": 0} and len(found["notes"]) == 10
+    assert found["notes"][0] == "t.jsonl:19 repeats t.jsonl:4 with ANOTHER reference; t.jsonl:4 was kept"
+    shown = cli("check", "grpo", *given).stdout
+    assert shown.count("note: ") == 6 and "and 5 more like these" in shown and "ANOTHER" in shown
+
+
 def test_check_refuses_what_a_method_refuses(cli) -> None:
     found = cli.json("check", "grpo", "--set", 'control.select={name="oracle", tasks="nobody"}', code=1)
     assert "nobody" in found["findings"][0]["why"]

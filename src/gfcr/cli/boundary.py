@@ -12,7 +12,7 @@ import json
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -31,6 +31,8 @@ Set = Annotated[
 
 PIPE_WIDTH = 140
 """Columns of a table that goes into a file or a pipe, where no terminal says how wide it is."""
+NOTES = 5
+"""Notes about a task file that are printed."""
 
 
 def _console(stderr: bool) -> Console:
@@ -92,6 +94,14 @@ def print_json(data: Any) -> None:
     """The one JSON object of a command; numbers that JSON has no word for become null."""
     sys.stdout.write(json.dumps(plain(data), indent=2, allow_nan=False) + "\n")
     sys.stdout.flush()
+
+
+def print_notes(console: Console, notes: Sequence[str]) -> None:
+    """What a task source reports about its files, the first few."""
+    for note in notes[:NOTES]:
+        console.print(Text.assemble(("note: ", "bold yellow"), note), soft_wrap=True)
+    if len(notes) > NOTES:
+        console.print(f"[bold yellow]note:[/bold yellow] and {len(notes) - NOTES} more like these")
 
 
 def plain(data: Any) -> Any:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gfcr.cli.boundary import Debug, Json, Set, command, out, print_json
+from gfcr.cli.boundary import Debug, Json, Set, command, out, print_json, print_notes
 from gfcr.errors import ConfigError, GfcrError
 
 if TYPE_CHECKING:
     from gfcr.compose import Finding
     from gfcr.recipe import Recipe
     from gfcr.registry import Method, Slot
+    from gfcr.task_sets import TaskSet
 
 
 @command
@@ -37,6 +38,10 @@ def methods(
         print_json({"methods": [describe(m) for m in found], "empty_slots": [s for s in chosen if not names(s)]})
         return 0
     _print_methods(found)
+    out.print(
+        "\n[dim]confirmed: as published or in the official code; partly: the settings say what is our reading; ours: no paper. "
+        "serves: the survey's criterion. traits: what `gfcr check` reads.[/dim]"
+    )
     if empty := [s for s in chosen if not names(s)]:
         out.print(f"[dim]no method yet: {', '.join(empty)}[/dim]")
     return 0
@@ -133,7 +138,8 @@ def check(
                 "hash": loaded.hash(),
                 "composes": not findings,
                 "findings": [{"rule": f.rule, "why": f.why, "remedy": f.remedy} for f in findings],
-                "tasks": tasks,
+                "tasks": {"tasks": len(tasks.tasks), "heldout": len(tasks.heldout)} if tasks else None,
+                "notes": list(tasks.notes) if tasks else [],
                 "frozen": loaded.frozen(),
             }
         )
@@ -142,8 +148,8 @@ def check(
     return bool(findings)
 
 
-def examine(recipe: Recipe) -> tuple[list[Finding], dict[str, int] | None]:
-    """(findings, numbers of tasks); the numbers are None when something is wrong."""
+def examine(recipe: Recipe) -> tuple[list[Finding], TaskSet | None]:
+    """(findings, tasks); the tasks are None when something is wrong."""
     from gfcr.build import check_recipe, preflight
     from gfcr.compose import Finding
 
@@ -151,13 +157,12 @@ def examine(recipe: Recipe) -> tuple[list[Finding], dict[str, int] | None]:
     if findings:
         return findings, None
     try:
-        loaded = preflight(recipe)
+        return [], preflight(recipe)
     except GfcrError as error:
         return [Finding("preflight", error.what, error.remedy)], None
-    return [], {"tasks": len(loaded.tasks), "heldout": len(loaded.heldout)}
 
 
-def _print_check(recipe: Recipe, findings: list[Finding], tasks: dict[str, int] | None) -> None:
+def _print_check(recipe: Recipe, findings: list[Finding], tasks: TaskSet | None) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -166,7 +171,7 @@ def _print_check(recipe: Recipe, findings: list[Finding], tasks: dict[str, int] 
     source = f"pool {recipe.tasks.pool}" if recipe.tasks.source == "programs" else str(recipe.tasks.path)
     table = Table.grid(padding=(0, 2))
     table.add_row("[bold]recipe", f"{recipe.name}  [dim]{recipe.hash()[:12]}[/dim]")
-    table.add_row("tasks", source + (f": {tasks['tasks']}, and {tasks['heldout']} held out" if tasks else ""))
+    table.add_row("tasks", source + (f": {len(tasks.tasks)}, and {len(tasks.heldout)} held out" if tasks else ""))
     table.add_row("model", f"{recipe.model.path}, engine {recipe.engine.name}, {recipe.train.device}, {recipe.train.dtype}")
     steps = "" if recipe.budget.steps is None else f" or {recipe.budget.steps} steps"
     limit = "no token limit" if recipe.budget.tokens is None else f"{tokens(recipe.budget.tokens)} generated tokens"
@@ -185,6 +190,8 @@ def _print_check(recipe: Recipe, findings: list[Finding], tasks: dict[str, int] 
             table.add_row(str(slot), Text("; ".join(map(_call, values if isinstance(values, list) else [values]))))
     out.print(table)
     out.print()
+    if tasks:
+        print_notes(out, tasks.notes)
     for finding in findings:
         out.print(Text.assemble(("✗ ", "bold red"), (finding.rule, "bold"), ": ", finding.why))
         out.print(Text.assemble(("  remedy: ", "bold"), finding.remedy))

@@ -29,8 +29,10 @@ def figure(value: float | None, digits: int = 3) -> str:
 
 
 def tokens(count: float | None) -> str:
-    """Tokens in thousands: `12.5k`."""
-    return "–" if count is None else f"{count / 1000:.1f}k" if count < 1e6 else f"{count / 1e6:.2f}M"
+    """Tokens in thousands: `12.5k`; as they are below 100, where that would read 0.0k or 0.1k."""
+    if count is None:
+        return "–"
+    return f"{count:.0f}" if count < 100 else f"{count / 1000:.1f}k" if count < 1e6 else f"{count / 1e6:.2f}M"
 
 
 def duration(seconds: float) -> str:
@@ -81,6 +83,7 @@ class RunProgress:
         self.console, self.quiet, self.name = console, quiet, recipe.name
         self.unit = "tokens" if recipe.budget.tokens is not None else "steps"
         self.total = recipe.budget.tokens if recipe.budget.tokens is not None else recipe.budget.steps
+        self.steps = recipe.budget.steps
         self.rows: list[dict[str, Any]] = []
         self._accuracy: float | None = None
         self._greedy: float | None = None
@@ -120,13 +123,13 @@ class RunProgress:
         elif evaluated or monotonic() - self._printed >= PLAIN_EVERY:
             self._printed = monotonic()
             spent = f"{tokens(done)}/{tokens(self.total)} tokens" if self.unit == "tokens" else f"{done}/{self.total} steps"
-            left = self._remaining(done)
+            left = self._remaining(row)
             self.console.print(f"{self.name}: {spent}  {text}" + (f"  {duration(left)} left" if left else ""), soft_wrap=True)
 
-    def _remaining(self, done: float) -> float | None:
-        """Seconds to go at this process's mean pace; None while it is unknown."""
-        first = self.rows[0]
-        before = first["tokens_generated"] if self.unit == "tokens" else first["step"]
-        if self.total is None or done <= before:
-            return None
-        return (self.total - done) * (self.rows[-1]["seconds"] - first["seconds"]) / (done - before)
+    def _remaining(self, row: dict[str, Any]) -> float | None:
+        """Seconds to go at this process's mean pace, to whichever limit comes first; None while it is unknown."""
+        first, left = self.rows[0], []
+        for limit, unit in ((self.total if self.unit == "tokens" else None, "tokens_generated"), (self.steps, "step")):
+            if limit is not None and row[unit] > first[unit]:
+                left.append((limit - row[unit]) * (row["seconds"] - first["seconds"]) / (row[unit] - first[unit]))
+        return min(left, default=None)

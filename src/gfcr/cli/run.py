@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from gfcr.cli.boundary import Debug, Interrupted, Json, Set, command, err, out, print_json
+from gfcr.cli.boundary import Debug, Interrupted, Json, Set, command, err, out, print_json, print_notes
 from gfcr.cli.prepare import Threads, import_torch
 from gfcr.errors import ConfigError
 
@@ -42,7 +42,7 @@ def run(
 
     loaded = load(recipe, settings or ())
     _refuse_existing(directory)
-    preflight(loaded)
+    print_notes(err, preflight(loaded).notes)
     return _execute(
         loaded,
         directory,

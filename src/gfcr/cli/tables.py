@@ -27,7 +27,7 @@ def run_table(name: str, result: Outcome) -> Group:
         for reason, count in sorted(result.discarded.items(), key=lambda item: -item[1])
     )
     cost = (
-        f"{result.steps} steps, {tokens(result.tokens)} generated tokens in {duration(result.seconds)}; discarded "
+        f"{result.steps} step{'' if result.steps == 1 else 's'}, {tokens(result.tokens)} generated tokens in {duration(result.seconds)}; discarded "
         f"{percent(result.discarded_share)}" + (f" ({reasons})" if reasons else "")
     )
     return Group(Text(name, "bold"), table, Text(cost, "dim"))
@@ -87,12 +87,19 @@ def _arms_table(result: dict[str, Any]) -> Group:
     return Group(
         Text(title, "bold"),
         table,
-        Text("T = 1: sampled at temperature 1. AUC: that accuracy averaged over the budget. Mean ± sd over seeds.\n", "dim"),
+        Text(
+            "T = 1: sampled at temperature 1. AUC: that accuracy averaged over the budget. Discarded: generated tokens that "
+            f"reached no loss.{' Mean ± sd over seeds.' if done > 1 else ''}\n",
+            "dim",
+        ),
     )
 
 
 def _differences_table(result: dict[str, Any]) -> Group:
-    title = f"against {result['first']}, paired by seed, 95 % bootstrap interval"
+    several = any(d["low"] is not None for d in result["differences"])
+    title = f"against {result['first']}, paired by seed, " + (
+        "95 % bootstrap interval" if several else "one seed gives no interval"
+    )
     table = _table()
     table.add_column("recipe", style="bold")
     for column in ("AUC", "T = 1", "greedy"):

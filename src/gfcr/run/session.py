@@ -160,7 +160,7 @@ class Session:
         self._commit(row, round_, batch, progress)
         if self.empty >= self.recipe.control.max_empty:
             raise FutileRun(f"{self.empty} rounds in a row had nothing to train on: {round_.causes()}",
-                            "easier or harder tasks, a more lenient verifier, or a larger K; the run directory has every decision")
+                            "easier or harder tasks, a more lenient verifier, or a larger K; `gfcr report DIR` shows the answers and verdicts")
 
     def _round(self) -> Round:
         parts = self.parts
