@@ -39,15 +39,25 @@ def test_an_own_method_is_found_and_listed(installed):
     assert names(Slot.CREDIT) == ["dr-grpo", "grpo", "own", "rloo"]
 
 
-@pytest.mark.parametrize(("point", "what", "remedy"), [
-    (("filter.credit.own", "theirs:Gone"), "'filter.credit.own' (theirs:Gone, of an unknown package) cannot be loaded: AttributeError",
-     "correct or uninstall"),
-    (("filter.credit.own", "no_such_module:Own"), "cannot be loaded: ModuleNotFoundError", "correct or uninstall"),
-    (("filter.credit.own", "theirs:Plain"), "which is no method", "decorate the class"),
-    (("filter.shape.own", "theirs:Own"), "gives the method 'own' of filter.credit", "name the entry point filter.credit.own"),
-    (("filter.credits.own", "theirs:Own"), "'filter.credits.own' (from theirs:Own) names no slot", "SLOT.METHOD"),
-    (("filter.credit.grpo", "theirs:Own"), "takes the name of a built-in method", "another name"),
-])
+@pytest.mark.parametrize(
+    ("point", "what", "remedy"),
+    [
+        (
+            ("filter.credit.own", "theirs:Gone"),
+            "'filter.credit.own' (theirs:Gone, of an unknown package) cannot be loaded: AttributeError",
+            "correct or uninstall",
+        ),
+        (("filter.credit.own", "no_such_module:Own"), "cannot be loaded: ModuleNotFoundError", "correct or uninstall"),
+        (("filter.credit.own", "theirs:Plain"), "which is no method", "decorate the class"),
+        (
+            ("filter.shape.own", "theirs:Own"),
+            "gives the method 'own' of filter.credit",
+            "name the entry point filter.credit.own",
+        ),
+        (("filter.credits.own", "theirs:Own"), "'filter.credits.own' (from theirs:Own) names no slot", "SLOT.METHOD"),
+        (("filter.credit.grpo", "theirs:Own"), "takes the name of a built-in method", "another name"),
+    ],
+)
 def test_a_broken_one_is_named(installed, point, what, remedy):
     installed(point)
     with pytest.raises(ConfigError) as caught:
