@@ -2,9 +2,13 @@
 
 import copy
 import json
+import re
+import tomllib
+from pathlib import Path
 
 import pytest
 
+from gfcr.build import check_recipe
 from gfcr.errors import ConfigError
 from gfcr.recipe import SCHEMA, Recipe, load, parse
 from gfcr.registry import Slot
@@ -158,3 +162,12 @@ def test_missing_and_broken_files_are_refused_with_the_remedy(tmp_path):
         write(tmp_path, "a = = 3")
     with pytest.raises(ConfigError, match="tasks"):
         write(tmp_path, "tasks = 3")
+
+
+def test_the_readme_shows_the_shipped_recipe_and_its_swaps_compose():
+    text = (Path(__file__).parents[1] / "README.md").read_text()
+    shown = tomllib.loads(re.search(r"```toml\n(.*?)```", text, re.DOTALL)[1])
+    assert parse(shown).frozen() == load("quickstart").frozen()
+    for section, swap in (("filter", 'credit = { name = "rloo" }'), ("control", 'allocate = { name = "staged" }')):
+        assert f"`{swap}`" in text
+        assert check_recipe(parse({**shown, section: {**shown[section], **tomllib.loads(swap)}})) == []
