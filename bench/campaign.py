@@ -30,8 +30,21 @@ def main() -> None:
     parser.add_argument("--jobs", default="2")
     args = parser.parse_args()
     for pool in args.pools.split(","):
-        result = compare(args.out / pool, ARMS[pool], args.seeds, "--budget", str(BUDGET[pool]), "--vary", LEARNING_RATES,
-                         "--set", f"tasks.pool={pool}", "--set", "evaluate.samples=2", "--jobs", args.jobs)
+        result = compare(
+            args.out / pool,
+            ARMS[pool],
+            args.seeds,
+            "--budget",
+            str(BUDGET[pool]),
+            "--vary",
+            LEARNING_RATES,
+            "--set",
+            f"tasks.pool={pool}",
+            "--set",
+            "evaluate.samples=2",
+            "--jobs",
+            args.jobs,
+        )
         print(json.dumps({"pool": pool, **{k: result[k] for k in result if k in ("differences", "gain_shares")}}, indent=1))
 
 

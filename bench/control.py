@@ -25,8 +25,17 @@ def main() -> None:
         measured = [r["heldout_accuracy"] for r in rows(metrics.parent) if r["heldout_accuracy"] is not None]
         drift[metrics.parent.name] = {"start": measured[0], "end": measured[-1], "change": measured[-1] - measured[0]}
     mean = sum(d["change"] for d in drift.values()) / len(drift)
-    print(json.dumps({"bench": "control", "runs": drift, "mean_change": mean,
-                      "within_.05": all(abs(d["change"]) <= 0.05 for d in drift.values())}, indent=1))
+    print(
+        json.dumps(
+            {
+                "bench": "control",
+                "runs": drift,
+                "mean_change": mean,
+                "within_.05": all(abs(d["change"]) <= 0.05 for d in drift.values()),
+            },
+            indent=1,
+        )
+    )
 
 
 if __name__ == "__main__":

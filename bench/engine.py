@@ -34,10 +34,23 @@ BATCHES = (32, 64, 128, 256)
 
 def lab_model() -> Qwen3ForCausalLM:
     torch.manual_seed(0)
-    return Qwen3ForCausalLM(Qwen3Config(
-        vocab_size=37, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4, head_dim=16,
-        intermediate_size=128, tie_word_embeddings=True, max_position_embeddings=512, bos_token_id=None, eos_token_id=None,
-        pad_token_id=0, initializer_range=0.2)).eval()
+    return Qwen3ForCausalLM(
+        Qwen3Config(
+            vocab_size=37,
+            hidden_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=4,
+            head_dim=16,
+            intermediate_size=128,
+            tie_word_embeddings=True,
+            max_position_embeddings=512,
+            bos_token_id=None,
+            eos_token_id=None,
+            pad_token_id=0,
+            initializer_range=0.2,
+        )
+    ).eval()
 
 
 def long_tail() -> np.ndarray:
@@ -67,8 +80,12 @@ def run_engine(texts: list[np.ndarray], lengths: np.ndarray, slots: int) -> dict
         tokens += sum(len(chunk.ids) for chunk in engine.step())
     seconds = time.process_time() - start
     assert tokens == lengths.sum()
-    return {"tokens_per_cpu_s": tokens / seconds, "kv_ratio": engine.kv_ratio, "kv_peak": engine.usage().kv_peak,
-            "live_peak": engine.usage().live_peak}
+    return {
+        "tokens_per_cpu_s": tokens / seconds,
+        "kv_ratio": engine.kv_ratio,
+        "kv_peak": engine.usage().kv_peak,
+        "live_peak": engine.usage().live_peak,
+    }
 
 
 def run_generate(model: Qwen3ForCausalLM, texts: list[np.ndarray], lengths: np.ndarray, batch: int) -> dict[str, float]:
@@ -81,8 +98,15 @@ def run_generate(model: Qwen3ForCausalLM, texts: list[np.ndarray], lengths: np.n
             ids[row, width - len(text) :] = torch.from_numpy(text)
             mask[row, width - len(text) :] = 1
         with torch.inference_mode():
-            model.generate(input_ids=ids, attention_mask=mask, do_sample=True, top_k=0, max_new_tokens=longest,
-                           min_new_tokens=None, pad_token_id=0)
+            model.generate(
+                input_ids=ids,
+                attention_mask=mask,
+                do_sample=True,
+                top_k=0,
+                max_new_tokens=longest,
+                min_new_tokens=None,
+                pad_token_id=0,
+            )
     return {"tokens_per_cpu_s": lengths.sum() / (time.process_time() - start)}
 
 
@@ -106,8 +130,12 @@ def main() -> None:
                 theirs[batch] = max(theirs[batch], run_generate(model, texts, lengths, batch)["tokens_per_cpu_s"])
         best = max(ours, key=lambda r: r["tokens_per_cpu_s"])
         speed, peer = best["tokens_per_cpu_s"], max(theirs.values())
-        result[name] = {"engine": best, "generate": theirs, "ratio": speed / peer,
-                        "mean_over_max": float(lengths.mean() / lengths.max())}
+        result[name] = {
+            "engine": best,
+            "generate": theirs,
+            "ratio": speed / peer,
+            "mean_over_max": float(lengths.mean() / lengths.max()),
+        }
         batch = max(theirs, key=lambda b: theirs[b])
         rows.append(f"| {name} | {speed:,.0f} | {peer:,.0f} (B={batch}) | **{speed / peer:.2f}** | {best['kv_ratio']:.2f} |")
     print("| lengths | engine, tokens/CPU s | best `generate` | ratio | worst KV ratio (bound 2) |\n|---|---|---|---|---|")

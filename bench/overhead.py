@@ -49,7 +49,9 @@ class Parity:
 def measure(rollouts: int, directory: Path) -> dict[str, float]:
     """Microseconds of CPU and wall per rollout, over ceil(rollouts / 1024) committed rounds."""
     tasks = [Task("scripted", f"task {i}") for i in range(2048)]
-    recipe = parse({"schema": 1, "generate": {"max_tokens": TOKENS, "topology": {"name": "group", "k": K}}, "control": {"groups": GROUPS}})
+    recipe = parse(
+        {"schema": 1, "generate": {"max_tokens": TOKENS, "topology": {"name": "group", "k": K}}, "control": {"groups": GROUPS}}
+    )
     slots = make_slots(recipe, Build(0, tasks, GROUPS, K, TOKENS))
     engine = ScriptedEngine(settings=ScriptedSettings(mean_length=TOKENS, sigma=1e-6))
     driver = WaveDriver(engine, Cascade(lambda ids: "x" * int(ids.sum() % 7), [], [Parity()]))
@@ -61,7 +63,9 @@ def measure(rollouts: int, directory: Path) -> dict[str, float]:
     while done < rollouts:
         view = View(step, step, 0, slots.posterior, slots.memory)
         groups = min(GROUPS, -(-(rollouts - done) // K))
-        round_ = Round(step, slots, RoundSettings(groups=groups, k=K, max_tokens=TOKENS), view, budget, lambda t: prompts[t.id], StopSpec())
+        round_ = Round(
+            step, slots, RoundSettings(groups=groups, k=K, max_tokens=TOKENS), view, budget, lambda t: prompts[t.id], StopSpec()
+        )
         driver.drive(round_)
         held = list(round_.groups.values())
         ledger.settle_round(held, dict(round_.failed))
@@ -72,12 +76,18 @@ def measure(rollouts: int, directory: Path) -> dict[str, float]:
         tokens = ledger.total.generated
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     run.close()
-    return {"rollouts": done, "tokens_per_rollout": tokens / done, "cpu_us": cpu / done * 1e6, "wall_us": wall / done * 1e6,
-            "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+    return {
+        "rollouts": done,
+        "tokens_per_rollout": tokens / done,
+        "cpu_us": cpu / done * 1e6,
+        "wall_us": wall / done * 1e6,
+        "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
 
 
 def floor(n: int = 10_000) -> float:
     """Microseconds of CPU of an asyncio task and a dict entry."""
+
     async def one(i: int) -> dict[str, int]:
         await asyncio.sleep(0)
         return {"id": i}
@@ -95,8 +105,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         measure(200, Path(place) / "warm")
         rows = [measure(n, Path(place) / str(n)) for n in sizes]
-    print(json.dumps({"bench": "overhead", "floor_us": floor(), "rows": rows,
-                      "last_over_first": rows[-1]["cpu_us"] / rows[0]["cpu_us"], "torch_imported": "torch" in sys.modules}, indent=1))
+    print(
+        json.dumps(
+            {
+                "bench": "overhead",
+                "floor_us": floor(),
+                "rows": rows,
+                "last_over_first": rows[-1]["cpu_us"] / rows[0]["cpu_us"],
+                "torch_imported": "torch" in sys.modules,
+            },
+            indent=1,
+        )
+    )
 
 
 if __name__ == "__main__":

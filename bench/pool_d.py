@@ -14,8 +14,18 @@ from pathlib import Path
 
 from bench.runs import compare, rows
 
-OPTIONS = ("--budget", "350000", "--set", "tasks.pool=D", "--set", "train.minibatches=2", "--set", "train.lr=4e-4",
-           "--set", "evaluate.every_tokens=50000")
+OPTIONS = (
+    "--budget",
+    "350000",
+    "--set",
+    "tasks.pool=D",
+    "--set",
+    "train.minibatches=2",
+    "--set",
+    "train.lr=4e-4",
+    "--set",
+    "evaluate.every_tokens=50000",
+)
 
 
 def main() -> None:
@@ -24,8 +34,14 @@ def main() -> None:
     parser.add_argument("--seeds", default="11,12,13")
     args = parser.parse_args()
     compare(args.out, ["grpo"], args.seeds, *OPTIONS)
-    curves = [[(r["tokens_generated"], r["heldout_accuracy"], r["heldout_greedy"]) for r in rows(m.parent)
-               if r["heldout_accuracy"] is not None] for m in sorted(args.out.rglob("metrics.jsonl"))]
+    curves = [
+        [
+            (r["tokens_generated"], r["heldout_accuracy"], r["heldout_greedy"])
+            for r in rows(m.parent)
+            if r["heldout_accuracy"] is not None
+        ]
+        for m in sorted(args.out.rglob("metrics.jsonl"))
+    ]
     final, greedy = ([c[-1][i] for c in curves] for i in (1, 2))
     print(json.dumps({"bench": "pool_d", "curves": curves, "final": _spread(final), "greedy": _spread(greedy)}, indent=1))
 

@@ -55,11 +55,25 @@ def step_groups(step: int, rollouts: int) -> list[Group]:
         root = Node(derive_id("prompt", task.id), None, Segment(SegmentKind.PROMPT, rng.integers(0, 37, PROMPT, np.int32)))
         for i in range(K):
             key = derive_id("rollout", group.id, i)
-            segment = Segment(SegmentKind.ACTION, rng.integers(0, 37, TOKENS, np.int32), -rng.random(TOKENS, np.float32),
-                              author="policy", version=step, sampling=law, role=LossRole.RL, source=TokenSource.SAMPLED,
-                              tracks={"entropy": rng.random(TOKENS, np.float32)})
-            rollout = Rollout(key, task.id, (root, Node(derive_id(key), root.id, segment)), StopReason.EOS, seed=i,
-                              cost=Cost(generated=TOKENS, prefilled=PROMPT, wall_seconds=0.01 * i))
+            segment = Segment(
+                SegmentKind.ACTION,
+                rng.integers(0, 37, TOKENS, np.int32),
+                -rng.random(TOKENS, np.float32),
+                author="policy",
+                version=step,
+                sampling=law,
+                role=LossRole.RL,
+                source=TokenSource.SAMPLED,
+                tracks={"entropy": rng.random(TOKENS, np.float32)},
+            )
+            rollout = Rollout(
+                key,
+                task.id,
+                (root, Node(derive_id(key), root.id, segment)),
+                StopReason.EOS,
+                seed=i,
+                cost=Cost(generated=TOKENS, prefilled=PROMPT, wall_seconds=0.01 * i),
+            )
             right = bool(rng.random() < 0.5)
             verdict = Verdict("programs", "1", Status.SCORED, float(right), right, "final pair 12, expected 34", 1e-4)
             signals = Signals({"programs": verdict}, "programs", {"programs": float(right)}, float(right))
@@ -79,13 +93,22 @@ def step_batch(step: int, groups: list[Group]) -> Batch:
 
     return Batch(
         offsets=np.arange(len(members) + 1) * row,
-        input_ids=np.concatenate([n.segment.ids for m in members for n in m.rollout.path]), rl_mask=acted,
-        advantages=spread([m.credit.advantage for m in members]), rl_weights=spread([1.0] * len(members)),
+        input_ids=np.concatenate([n.segment.ids for m in members for n in m.rollout.path]),
+        rl_mask=acted,
+        advantages=spread([m.credit.advantage for m in members]),
+        rl_weights=spread([1.0] * len(members)),
         ce_weights=np.zeros(n, np.float32),
         behaviour=np.concatenate([np.concatenate([nan[:PROMPT], m.rollout.path[1].segment.logprobs]) for m in members]),
-        proximal=nan, reference=nan, temperature=spread([1.0] * len(members)),
-        versions=np.where(acted, np.int32(step), np.int32(-1)), groups=np.repeat(np.arange(len(groups), dtype=np.int32), K),
-        group_ids=tuple(g.id for g in groups), rollout_ids=tuple(m.rollout.id for m in members), round=step, version=step)
+        proximal=nan,
+        reference=nan,
+        temperature=spread([1.0] * len(members)),
+        versions=np.where(acted, np.int32(step), np.int32(-1)),
+        groups=np.repeat(np.arange(len(groups), dtype=np.int32), K),
+        group_ids=tuple(g.id for g in groups),
+        rollout_ids=tuple(m.rollout.id for m in members),
+        round=step,
+        version=step,
+    )
 
 
 def measure(total: int, per_step: int) -> dict[str, float]:
@@ -96,17 +119,30 @@ def measure(total: int, per_step: int) -> dict[str, float]:
         with RunDirectory.create(path, {"bench": total}) as run:
             for step in range(total // per_step):
                 groups = step_groups(step, per_step)
-                record = StepRecord(step, step, step, groups, step_batch(step, groups), metrics={"reward": 0.5},
-                                    state={"posterior": np.zeros((4096, 2))})
+                record = StepRecord(
+                    step,
+                    step,
+                    step,
+                    groups,
+                    step_batch(step, groups),
+                    metrics={"reward": 0.5},
+                    state={"posterior": np.zeros((4096, 2))},
+                )
                 a, b = time.process_time(), time.perf_counter()
                 run.commit(record)
                 spent = time.process_time() - a
                 cpu, wall, best = cpu + spent, wall + time.perf_counter() - b, min(best, spent / per_step)
             done = (step + 1) * per_step
         size = sum(p.stat().st_size for p in path.rglob("*") if p.is_file())
-    return {"rollouts": done, "per_commit": per_step, "cpu_us_per_rollout": round(cpu / done * 1e6, 1),
-            "cpu_us_best_commit": round(best * 1e6, 1), "wall_us_per_rollout": round(wall / done * 1e6, 1), "bytes_per_rollout": round(size / done),
-            "peak_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)}
+    return {
+        "rollouts": done,
+        "per_commit": per_step,
+        "cpu_us_per_rollout": round(cpu / done * 1e6, 1),
+        "cpu_us_best_commit": round(best * 1e6, 1),
+        "wall_us_per_rollout": round(wall / done * 1e6, 1),
+        "bytes_per_rollout": round(size / done),
+        "peak_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+    }
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """compare.json to Markdown: the tables of docs/benchmarks.md.
 
-    python -m bench tables DIR [DIR ...]     directories that `gfcr compare` or `bench campaign` made
+python -m bench tables DIR [DIR ...]     directories that `gfcr compare` or `bench campaign` made
 """
 
 from __future__ import annotations
@@ -15,14 +15,18 @@ def table(result: dict[str, Any]) -> str:
     """Every arm at its best variation, its paired difference to the first, and the share of the oracle's gain it recovers."""
     differences = {d["arm"]: d for d in result["differences"] if d["measure"] == "auc"}
     shares = {s["arm"]: s for s in result["gain_shares"]}
-    lines = ["| arm | best | n | AUC | final | greedy | steps | discarded | AUC − first (95 %) | seeds ahead | of the oracle's gain (95 %) |",
-             "|---|---|---|---|---|---|---|---|---|---|---|"]
+    lines = [
+        "| arm | best | n | AUC | final | greedy | steps | discarded | AUC − first (95 %) | seeds ahead | of the oracle's gain (95 %) |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
     for arm in result["arms"]:
         best = next(v for v in arm["variations"] if v["label"] == arm["best"])
-        lines.append(f"| {arm['name']} | {best['label'].removeprefix('train.')} | {best['auc']['n']} | {_spread(best['auc'])} | "
-                     f"{_spread(best['final'])} | {_spread(best['final_greedy'])} | {best['steps']['mean']:.0f} | "
-                     f"{best['discarded_share']['mean']:.0%} | {_interval(differences.get(arm['name']))} | "
-                     f"{_ahead(differences.get(arm['name']))} | {_interval(shares.get(arm['name']))} |")
+        lines.append(
+            f"| {arm['name']} | {best['label'].removeprefix('train.')} | {best['auc']['n']} | {_spread(best['auc'])} | "
+            f"{_spread(best['final'])} | {_spread(best['final_greedy'])} | {best['steps']['mean']:.0f} | "
+            f"{best['discarded_share']['mean']:.0%} | {_interval(differences.get(arm['name']))} | "
+            f"{_ahead(differences.get(arm['name']))} | {_interval(shares.get(arm['name']))} |"
+        )
     return "\n".join(lines)
 
 

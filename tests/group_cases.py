@@ -35,8 +35,17 @@ def task(name: str = "t") -> Task:
 
 
 def action(n: int, version: int = 0, role: LossRole = LossRole.RL, **more) -> Segment:
-    return Segment(SegmentKind.ACTION, np.arange(10, 10 + n), np.full(n, -0.5), author=more.pop("author", "policy"), version=version,
-                   sampling=LAW, role=role, source=TokenSource.SAMPLED, **more)
+    return Segment(
+        SegmentKind.ACTION,
+        np.arange(10, 10 + n),
+        np.full(n, -0.5),
+        author=more.pop("author", "policy"),
+        version=version,
+        sampling=LAW,
+        role=role,
+        source=TokenSource.SAMPLED,
+        **more,
+    )
 
 
 def plain(kind: SegmentKind, n: int, **more) -> Segment:

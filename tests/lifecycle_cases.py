@@ -96,7 +96,9 @@ class ScriptEngine:
             self.decoded += end - start
             logprobs = (-0.1 * np.arange(start + 1, end + 1)).astype(np.float32)
             tracks = {"entropy": np.full(end - start, 0.5, np.float32)}
-            out.append(Chunk(request.id, np.asarray(ids[start:end], np.int32), logprobs, 3, tracks, stop if end == len(ids) else None))
+            out.append(
+                Chunk(request.id, np.asarray(ids[start:end], np.int32), logprobs, 3, tracks, stop if end == len(ids) else None)
+            )
             if end < len(ids):
                 alive.append(request)
         self._queue = alive
@@ -170,7 +172,9 @@ class Lab:
     budget: Budget = field(init=False)
 
     def __post_init__(self) -> None:
-        build = Build(self.seed, self.tasks, self.recipe.control.groups, self.recipe.k, self.recipe.generate.max_tokens, {}, decoder)
+        build = Build(
+            self.seed, self.tasks, self.recipe.control.groups, self.recipe.k, self.recipe.generate.max_tokens, {}, decoder
+        )
         self.slots, self.cascade = make_slots(self.recipe, build), make_cascade(self.recipe, build)
         self.budget = Budget(self.limit)
 
@@ -189,8 +193,15 @@ class Lab:
         return made
 
 
-def lab(script: Script, n_tasks: int = 1, k: int = 4, limit: int | None = None, seed: int = 0, max_length: int = 256,
-        **sections: Mapping[str, Any]) -> Lab:
+def lab(
+    script: Script,
+    n_tasks: int = 1,
+    k: int = 4,
+    limit: int | None = None,
+    seed: int = 0,
+    max_length: int = 256,
+    **sections: Mapping[str, Any],
+) -> Lab:
     """A lab with one group per task and one-token-per-letter answers of at most 16 tokens, unless `sections` say otherwise."""
     data: dict[str, Any] = defaultdict(dict, {name: dict(section) for name, section in sections.items()})
     data["generate"] = {"topology": {"name": "group", "k": k}, "max_tokens": 16, **data["generate"]}

@@ -37,8 +37,6 @@ class Scored:
         return Verdict(self.name, self.version, Status.SCORED, int(number) / 100)
 
 
-
-
 @_about("wild", Slot.VERIFIER)
 class Wild(Scored):
     """The same, from a third party that declares no bound."""

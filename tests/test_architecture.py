@@ -22,8 +22,15 @@ FLOORS: list[set[str]] = [
 ]
 """From the ground up: a room may import its own floor and those below. `engine.contract` is data and lies with the context."""
 SPECIAL = {"engine.contract": 1, "engine": 2}
-TORCH_ROOMS = ("engine.embedded", "engine.models", "train", "domains.programs.warmstart", "domains.programs.freeze",
-               "domains.programs.student", "domains.programs.decode")
+TORCH_ROOMS = (
+    "engine.embedded",
+    "engine.models",
+    "train",
+    "domains.programs.warmstart",
+    "domains.programs.freeze",
+    "domains.programs.student",
+    "domains.programs.decode",
+)
 
 
 def module(path):
@@ -93,8 +100,12 @@ def test_imports_go_downwards_only():
 
 
 def test_torch_is_imported_only_where_models_run():
-    heavy = {own for own, tree in TREES.items() for _, target in imports(tree, top_level_only=True)
-             if target.split(".")[0] in ("torch", "transformers")}
+    heavy = {
+        own
+        for own, tree in TREES.items()
+        for _, target in imports(tree, top_level_only=True)
+        if target.split(".")[0] in ("torch", "transformers")
+    }
     assert {own for own in heavy if not own.startswith(TORCH_ROOMS) or own.endswith("settings")} == set()
 
 
@@ -109,9 +120,15 @@ def test_the_check_sees_an_import_that_goes_up():
 
 
 def test_importing_gfcr_and_its_light_rooms_brings_no_torch():
-    light = sorted(m for m in KNOWN if m and (m == "train.settings" or not m.startswith((*TORCH_ROOMS, "cli", "run.", "report", "compare"))))
+    light = sorted(
+        m
+        for m in KNOWN
+        if m and (m == "train.settings" or not m.startswith((*TORCH_ROOMS, "cli", "run.", "report", "compare")))
+    )
     code = f"import importlib, sys\nfor m in {light!r}: importlib.import_module('gfcr.' + m)\nsys.exit('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(SRC.parent), "PATH": ""}, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": str(SRC.parent), "PATH": ""}, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr or "torch was imported"
 
 
@@ -123,14 +140,30 @@ def test_files_stay_short():
 def test_one_rollout_can_be_followed_in_round_py():
     """The steps of the lifecycle are methods of Round, in reading order."""
     tree = ast.parse((SRC / "round.py").read_text())
-    round_, = (n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "Round")
+    (round_,) = (n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "Round")
     names = [n.name for n in round_.body if isinstance(n, ast.FunctionDef)]
-    steps = ["ask", "tell", "_open_groups", "_seed", "_advance", "_generate", "_close_group", "_refill", "_close_round", "_inject", "_finish"]
+    steps = [
+        "ask",
+        "tell",
+        "_open_groups",
+        "_seed",
+        "_advance",
+        "_generate",
+        "_close_group",
+        "_refill",
+        "_close_round",
+        "_inject",
+        "_finish",
+    ]
     assert [n for n in names if n in steps] == steps
 
 
 def test_import_is_light_and_its_names_lead_somewhere():
-    code = ("import sys, gfcr\nassert not {'torch', 'numpy', 'pydantic'} & set(sys.modules)\n"
-            "assert all(getattr(gfcr, name) is not None for name in gfcr.__all__)\nassert 'torch' not in sys.modules")
-    done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(SRC.parent), "PATH": ""}, capture_output=True, text=True)
+    code = (
+        "import sys, gfcr\nassert not {'torch', 'numpy', 'pydantic'} & set(sys.modules)\n"
+        "assert all(getattr(gfcr, name) is not None for name in gfcr.__all__)\nassert 'torch' not in sys.modules"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": str(SRC.parent), "PATH": ""}, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr

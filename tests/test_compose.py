@@ -147,15 +147,22 @@ def test_refilling_beside_injection():
 
 
 def test_every_rule_is_under_test_here():
-    seen = {rule for name, function in globals().items() if name.startswith("test_") and function.__code__.co_consts
-            for rule in map(str, _strings(function.__code__)) if rule in _rule_names()}
+    seen = {
+        rule
+        for name, function in globals().items()
+        if name.startswith("test_") and function.__code__.co_consts
+        for rule in map(str, _strings(function.__code__))
+        if rule in _rule_names()
+    }
     assert seen == _rule_names()
 
 
 def _rule_names():
     """Rule ids as findings name them."""
     names = {constant for r in RULES for constant in r.__code__.co_consts if isinstance(constant, str)}
-    return {n for n in names if n.isidentifier() and "_" in n and n not in {"engine_features", "max_waves", "accept_unverified"}}
+    return {
+        n for n in names if n.isidentifier() and "_" in n and n not in {"engine_features", "max_waves", "accept_unverified"}
+    }
 
 
 def _strings(code):
@@ -167,7 +174,7 @@ def _strings(code):
 
 
 def test_findings_say_who_why_and_what_to_do():
-    finding, = check(Facts([real(Slot.CREDIT, "grpo")], 1))
+    (finding,) = check(Facts([real(Slot.CREDIT, "grpo")], 1))
     assert "filter.credit 'grpo'" in finding.why
     assert finding.remedy
 
@@ -177,7 +184,10 @@ REAL_LIFE = {
     "Dr.GRPO": {"filter": {"credit": {"name": "dr-grpo"}}, "loss": {"normalise": "constant"}},
     "RLOO": {"filter": {"credit": {"name": "rloo"}}, "loss": {"normalise": "sequence-mean"}},
     "DAPO": {"control": {"refill": {"name": "dynamic-sampling"}}, "filter": {"admission": {"overlong": "mask"}}},
-    "AR3PO, both halves": {"control": {"allocate": {"name": "staged"}}, "replay": {"store": [{"name": "correct"}], "augment": [{"name": "ar3po"}]}},
+    "AR3PO, both halves": {
+        "control": {"allocate": {"name": "staged"}},
+        "replay": {"store": [{"name": "correct"}], "augment": [{"name": "ar3po"}]},
+    },
     "informative and greedy on one posterior": {"control": {"select": {"name": "informative"}, "allocate": {"name": "greedy"}}},
     "truncated importance sampling": {"train": {"tis_cap": 2.0}},
     "bypass": {"train": {"ratio_base": "behaviour"}},
@@ -195,13 +205,25 @@ def test_shipped_recipes_compose(path):
     assert check_recipe(load(path)) == []
 
 
-@pytest.mark.parametrize(("recipe", "rule"), [
-    ({"budget": {"tokens": None}}, "no_budget"),
-    ({"budget": {"tokens": 100}}, "budget_too_small"),
-    ({"control": {"groups": 4, "min_groups": 5}}, "min_groups"),
-    ({"generate": {"topology": {"name": "group", "k": 1}}}, "group_of_one"),
-    ({"control": {"select": {"name": "informative"}, "refill": {"name": "dynamic-sampling"}, "allocate": {"name": "staged"}}}, "refill_with_early_stop"),
-])
+@pytest.mark.parametrize(
+    ("recipe", "rule"),
+    [
+        ({"budget": {"tokens": None}}, "no_budget"),
+        ({"budget": {"tokens": 100}}, "budget_too_small"),
+        ({"control": {"groups": 4, "min_groups": 5}}, "min_groups"),
+        ({"generate": {"topology": {"name": "group", "k": 1}}}, "group_of_one"),
+        (
+            {
+                "control": {
+                    "select": {"name": "informative"},
+                    "refill": {"name": "dynamic-sampling"},
+                    "allocate": {"name": "staged"},
+                }
+            },
+            "refill_with_early_stop",
+        ),
+    ],
+)
 def test_recipes_that_cannot_work_are_found_before_anything_is_loaded(recipe, rule):
     assert [f.rule for f in check_recipe(parse(recipe))] == [rule]
 

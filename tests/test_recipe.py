@@ -20,29 +20,52 @@ def refused(data):
     return caught.value
 
 
-@pytest.mark.parametrize(("data", "what", "remedy"), [
-    ({"budgget": {}}, "unknown key 'budgget'", "did you mean 'budget'"),
-    ({"shema": 1}, "unknown key 'shema'", "did you mean 'schema'"),
-    ({"budget": {"token": 5}}, "unknown key 'budget.token'", "did you mean 'tokens'"),
-    ({"control": {"posterior": {"forgeting": 0.5}}}, "unknown key 'control.posterior.forgeting'", "did you mean 'forgetting'"),
-    ({"filter": {"admission": {"overlongg": "mask"}}}, "unknown key 'filter.admission.overlongg'", "did you mean 'overlong'"),
-    ({"train": {"learning_rate": 1}}, "unknown key 'train.learning_rate'", "known keys: "),
-    ({"generate": {"temperature": 1}}, "unknown key 'generate.temperature'", "did you mean 'generate.sampling.temperature'"),
-    ({"lr": 1}, "unknown key 'lr'", "did you mean 'train.lr'"),
-    ({"filter": {"credit": {"name": "rloo", "std": "sample"}}}, "filter.credit 'rloo': unknown key 'std'", "it has no settings: take 'std' out"),
-    ({"filter": {"credit": {"name": "gropo"}}}, "filter.credit: there is no method 'gropo'", "did you mean 'grpo'"),
-    ({"control": {"stop": {"name": "anything"}}}, "control.stop: there is no method 'anything'", "gfcr.methods"),
-    ({"filter": {"credit": {"name": "grpo", "epss": 1}}}, "filter.credit 'grpo': unknown key 'epss'", "did you mean 'eps'"),
-    ({"filter": {"credit": {"name": "grpo", "std": "both"}}}, "filter.credit 'grpo': std", "gfcr methods --slot filter.credit"),
-    ({"filter": {"admission": {"overlong": "Mask"}}}, "filter.admission.overlong", "correct the value"),
-    ({"budget": {"tokens": 0}}, "budget.tokens", "correct the value"),
-    ({"generate": {"topology": {"name": "group", "k": 0}}}, "generate.topology 'group': k", "correct the value"),
-    ({"filter": {"admission": {"invalid_reward": float("nan")}}}, "filter.admission.invalid_reward", "correct the value"),
-    ({"schema": SCHEMA + 1}, f"schema = {SCHEMA + 1}", "newer gfcr"),
-    ({"schema": 0}, "schema = 0", "newer gfcr"),
-    ({"schema": "1"}, "schema = '1'", "newer gfcr"),
-    ({"schema": True}, "schema = True", "newer gfcr"),
-])
+@pytest.mark.parametrize(
+    ("data", "what", "remedy"),
+    [
+        ({"budgget": {}}, "unknown key 'budgget'", "did you mean 'budget'"),
+        ({"shema": 1}, "unknown key 'shema'", "did you mean 'schema'"),
+        ({"budget": {"token": 5}}, "unknown key 'budget.token'", "did you mean 'tokens'"),
+        (
+            {"control": {"posterior": {"forgeting": 0.5}}},
+            "unknown key 'control.posterior.forgeting'",
+            "did you mean 'forgetting'",
+        ),
+        (
+            {"filter": {"admission": {"overlongg": "mask"}}},
+            "unknown key 'filter.admission.overlongg'",
+            "did you mean 'overlong'",
+        ),
+        ({"train": {"learning_rate": 1}}, "unknown key 'train.learning_rate'", "known keys: "),
+        (
+            {"generate": {"temperature": 1}},
+            "unknown key 'generate.temperature'",
+            "did you mean 'generate.sampling.temperature'",
+        ),
+        ({"lr": 1}, "unknown key 'lr'", "did you mean 'train.lr'"),
+        (
+            {"filter": {"credit": {"name": "rloo", "std": "sample"}}},
+            "filter.credit 'rloo': unknown key 'std'",
+            "it has no settings: take 'std' out",
+        ),
+        ({"filter": {"credit": {"name": "gropo"}}}, "filter.credit: there is no method 'gropo'", "did you mean 'grpo'"),
+        ({"control": {"stop": {"name": "anything"}}}, "control.stop: there is no method 'anything'", "gfcr.methods"),
+        ({"filter": {"credit": {"name": "grpo", "epss": 1}}}, "filter.credit 'grpo': unknown key 'epss'", "did you mean 'eps'"),
+        (
+            {"filter": {"credit": {"name": "grpo", "std": "both"}}},
+            "filter.credit 'grpo': std",
+            "gfcr methods --slot filter.credit",
+        ),
+        ({"filter": {"admission": {"overlong": "Mask"}}}, "filter.admission.overlong", "correct the value"),
+        ({"budget": {"tokens": 0}}, "budget.tokens", "correct the value"),
+        ({"generate": {"topology": {"name": "group", "k": 0}}}, "generate.topology 'group': k", "correct the value"),
+        ({"filter": {"admission": {"invalid_reward": float("nan")}}}, "filter.admission.invalid_reward", "correct the value"),
+        ({"schema": SCHEMA + 1}, f"schema = {SCHEMA + 1}", "newer gfcr"),
+        ({"schema": 0}, "schema = 0", "newer gfcr"),
+        ({"schema": "1"}, "schema = '1'", "newer gfcr"),
+        ({"schema": True}, "schema = True", "newer gfcr"),
+    ],
+)
 def test_refusals_name_the_key_and_the_remedy(data, what, remedy):
     error = refused(data)
     assert what in error.what
@@ -56,9 +79,18 @@ def write(tmp_path, text, *overrides):
 
 
 def test_overrides_set_values_sections_methods_and_lists(tmp_path):
-    made = write(tmp_path, "[budget]\ntokens = 10_000\n", "budget.tokens=50000", "filter.credit=rloo", "replay.augment=ar3po",
-                 'replay.store=[{name = "correct", per_group = 2}]', "train.lr=1e-3", "name=my run", "filter.gates=format",
-                 "control.select={name = 'informative', power = 1.0}")
+    made = write(
+        tmp_path,
+        "[budget]\ntokens = 10_000\n",
+        "budget.tokens=50000",
+        "filter.credit=rloo",
+        "replay.augment=ar3po",
+        'replay.store=[{name = "correct", per_group = 2}]',
+        "train.lr=1e-3",
+        "name=my run",
+        "filter.gates=format",
+        "control.select={name = 'informative', power = 1.0}",
+    )
     assert (made.budget.tokens, made.filter.credit.name, made.train.lr, made.name) == (50_000, "rloo", 1e-3, "my run")
     assert [m.name for m in made.replay.augment] == ["ar3po"]
     assert made.replay.store[0].values() == {"per_group": 2}
@@ -73,8 +105,16 @@ def test_overrides_none_and_settings_of_a_named_method(tmp_path):
     assert write(tmp_path, text, "control.refill=none").control.refill is None
 
 
-@pytest.mark.parametrize(("override", "what"), [("budget", "is not KEY=VALUE"), ("=3", "is not KEY=VALUE"), ("a..b=3", "is not KEY=VALUE"),
-                                               ("name.x=3", "'name' is a value, not a section"), ("budget.tokns=3", "unknown key")])
+@pytest.mark.parametrize(
+    ("override", "what"),
+    [
+        ("budget", "is not KEY=VALUE"),
+        ("=3", "is not KEY=VALUE"),
+        ("a..b=3", "is not KEY=VALUE"),
+        ("name.x=3", "'name' is a value, not a section"),
+        ("budget.tokns=3", "unknown key"),
+    ],
+)
 def test_bad_overrides_are_refused(tmp_path, override, what):
     with pytest.raises(ConfigError, match=what):
         write(tmp_path, "name = 'x'\n", override)
@@ -87,7 +127,11 @@ def test_every_default_is_in_the_frozen_recipe():
         for name, field in model.model_fields.items():
             key = field.alias or name
             assert key in data, f"{where}{key}"
-            if hasattr(field.annotation, "model_fields") and isinstance(data[key], dict) and "name" not in field.annotation.model_fields:
+            if (
+                hasattr(field.annotation, "model_fields")
+                and isinstance(data[key], dict)
+                and "name" not in field.annotation.model_fields
+            ):
                 check(field.annotation, data[key], f"{where}{key}.")
 
     check(Recipe, frozen, "")
@@ -97,10 +141,13 @@ def test_every_default_is_in_the_frozen_recipe():
     assert frozen["schema"] == SCHEMA
 
 
-RICH = {"generate": {"topology": {"name": "group", "k": 4}, "sampling": {"temperature": 1, "banned": [3, 4]}},
-        "filter": {"gates": [{"name": "format"}], "credit": {"name": "grpo", "std": "sample"}},
-        "control": {"select": {"name": "informative"}, "allocate": {"name": "greedy", "cap": 16}},
-        "replay": {"store": [{"name": "correct"}], "augment": [{"name": "ar3po", "option": 2}]}, "budget": {"tokens": None, "steps": 3}}
+RICH = {
+    "generate": {"topology": {"name": "group", "k": 4}, "sampling": {"temperature": 1, "banned": [3, 4]}},
+    "filter": {"gates": [{"name": "format"}], "credit": {"name": "grpo", "std": "sample"}},
+    "control": {"select": {"name": "informative"}, "allocate": {"name": "greedy", "cap": 16}},
+    "replay": {"store": [{"name": "correct"}], "augment": [{"name": "ar3po", "option": 2}]},
+    "budget": {"tokens": None, "steps": 3},
+}
 
 
 @pytest.mark.parametrize("data", [{}, RICH], ids=["default", "rich"])
@@ -113,9 +160,15 @@ def test_a_frozen_recipe_reads_back_to_itself(data):
 
 def test_the_same_recipe_written_differently_has_the_same_hash():
     plain = parse({})
-    written = parse({"budget": {"tokens": 150_000}, "filter": {"credit": {"name": "grpo", "eps": 0.0001}, "verifiers": [{"name": "exact"}]},
-                     "generate": {"topology": {"k": 8, "name": "group"}, "sampling": {"temperature": 1}}, "schema": 1,
-                     "train": {"lr": 6e-4}})
+    written = parse(
+        {
+            "budget": {"tokens": 150_000},
+            "filter": {"credit": {"name": "grpo", "eps": 0.0001}, "verifiers": [{"name": "exact"}]},
+            "generate": {"topology": {"k": 8, "name": "group"}, "sampling": {"temperature": 1}},
+            "schema": 1,
+            "train": {"lr": 6e-4},
+        }
+    )
     assert written.hash() == plain.hash()
 
 

@@ -35,13 +35,17 @@ def test_dynamic_sampling_stops_at_its_bound_and_trains_on_what_it_has():
     round_ = made.drive()
     assert (round_.wave, len(round_.groups)) == (3, 4 + 4 + 3)
     assert len(batch_of(round_)) == 4
-    bound, = reasons(round_, "refill", "give_up")
+    (bound,) = reasons(round_, "refill", "give_up")
     assert bound == "max_waves: 3 waves and 3 informative groups short; 10 groups all_right (tasks too easy), 1 groups mixed"
 
 
 def test_dynamic_sampling_fills_the_batch_and_cuts_the_surplus():
-    made = lab({t.prompt: "rw" if i % 2 else "w" for i, t in enumerate(tasks(40))}, n_tasks=40, k=2,
-               control={"groups": 3, "refill": {"name": "dynamic-sampling", "oversample": 3.0}})
+    made = lab(
+        {t.prompt: "rw" if i % 2 else "w" for i, t in enumerate(tasks(40))},
+        n_tasks=40,
+        k=2,
+        control={"groups": 3, "refill": {"name": "dynamic-sampling", "oversample": 3.0}},
+    )
     round_ = made.drive()
     batch = batch_of(round_)
     assert len(batch) == 3 * 2
@@ -145,7 +149,7 @@ def test_an_allocator_that_always_asks_is_stopped_at_max_stages():
     made = lab("rw", control={"max_stages": 5})
     made.slots.allocate = Always()
     round_ = made.drive()
-    group, = round_.groups.values()
+    (group,) = round_.groups.values()
     assert (group.state, group.stage, len(group.members)) == (GroupState.CLOSED, 5, 5)
     assert group.reason == "max_stages: 5 stages and the allocator still asks"
 
@@ -153,7 +157,7 @@ def test_an_allocator_that_always_asks_is_stopped_at_max_stages():
 def test_an_allocator_that_always_asks_is_stopped_by_the_budget_too():
     made = lab("rw", k=2, limit=40)
     made.slots.allocate = Always()
-    group, = made.drive().groups.values()
+    (group,) = made.drive().groups.values()
     assert group.reason == "budget: no further rollout fits"
     assert made.budget.spent <= 40
 
@@ -161,10 +165,11 @@ def test_an_allocator_that_always_asks_is_stopped_by_the_budget_too():
 def test_a_group_that_the_allocator_forgets_is_closed_not_lost():
     made = lab("rw", k=2)
     inner = made.slots.allocate
-    made.slots.allocate = type("Forgets", (), {"allocate": lambda self, groups, view: {
-        i: a for i, a in inner.allocate(groups, view).items() if a.n}})()
+    made.slots.allocate = type(
+        "Forgets", (), {"allocate": lambda self, groups, view: {i: a for i, a in inner.allocate(groups, view).items() if a.n}}
+    )()
     round_ = made.drive()
-    group, = round_.groups.values()
+    (group,) = round_.groups.values()
     assert (group.state, group.reason) == (GroupState.CLOSED, "the allocator gave no answer")
     assert len(batch_of(round_)) == 2
 
@@ -194,7 +199,7 @@ def test_a_refused_request_is_given_up_after_its_retries():
 def test_a_group_below_its_least_members_is_abandoned_and_its_tokens_are_discarded():
     made = lab(lambda prompt, nth: "r" if nth == 0 else "f", k=3)
     round_ = made.drive()
-    group, = round_.groups.values()
+    (group,) = round_.groups.values()
     assert group.state is GroupState.ABANDONED
     assert group.reason.startswith("too_few_members: 1 judged of 3 planned")
     assert [m.drop for m in group.members.values()] == [Drop.ABANDONED]

@@ -62,10 +62,17 @@ def recorded(made: Lab, log, **answers):
         setattr(s, name, Recording(log, name, getattr(s, name)))
     s.allocate._answers["observe"] = lambda groups, view: None
     s.posterior = Recording(log, "posterior", s.posterior)
-    empty = {"seed": {"seed": lambda g, v: None}, "stop": {"decide": lambda p, v: {}, "every": 4}, "judge": {"compare": lambda g: []},
-             "value": {"value": lambda g, v: {}}, "shape": {"shape": lambda g, v: {}}, "credit_batch": {"credit": lambda g: None},
-             "refill": {"wanted": lambda c, n, v: 0, "keep": lambda c, n: {}, "max_waves": 3},
-             "off_policy": {"weigh": lambda g, v: None}, "mix": {"mix": lambda c, v: list(c)}}
+    empty = {
+        "seed": {"seed": lambda g, v: None},
+        "stop": {"decide": lambda p, v: {}, "every": 4},
+        "judge": {"compare": lambda g: []},
+        "value": {"value": lambda g, v: {}},
+        "shape": {"shape": lambda g, v: {}},
+        "credit_batch": {"credit": lambda g: None},
+        "refill": {"wanted": lambda c, n, v: 0, "keep": lambda c, n: {}, "max_waves": 3},
+        "off_policy": {"weigh": lambda g, v: None},
+        "mix": {"mix": lambda c, v: list(c)},
+    }
     for name, methods in empty.items():
         setattr(s, name, Recording(log, name, **{**methods, **answers.get(name, {})}))
     s.augment = (Recording(log, "augment", **{"augment": lambda g, v: [], **answers.get("augment", {})}),)
@@ -85,15 +92,29 @@ def test_every_slot_is_called_in_the_order_of_the_lifecycle():
     batch_of(recorded(full_lab(), log).drive())
     judged = ["gate.judge", "verifier.judge", "steps.score"]
     assert log == [
-        "select.select", "seed.seed",
-        "allocate.allocate", "configure.configure", "topology.streams",
-        "stop.decide", "stop.decide",
-        *judged, *judged,
-        "allocate.allocate", "judge.compare",
+        "select.select",
+        "seed.seed",
+        "allocate.allocate",
+        "configure.configure",
+        "topology.streams",
+        "stop.decide",
+        "stop.decide",
+        *judged,
+        *judged,
+        "allocate.allocate",
+        "judge.compare",
         "refill.wanted",
-        "posterior.observe", "select.observe", "allocate.observe",
-        "value.value", "augment.augment",
-        "refill.keep", "shape.shape", "mix.mix", "credit.credit", "credit_batch.credit", "off_policy.weigh",
+        "posterior.observe",
+        "select.observe",
+        "allocate.observe",
+        "value.value",
+        "augment.augment",
+        "refill.keep",
+        "shape.shape",
+        "mix.mix",
+        "credit.credit",
+        "credit_batch.credit",
+        "off_policy.weigh",
         "store.store",
     ]
 
@@ -143,6 +164,7 @@ def test_a_judge_that_breaks_costs_its_word_only():
 
 def stop_at(action):
     """Decide once per rollout, after its first four tokens."""
+
     def decide(prefixes, view):
         return {p.id: (action, "because") for p in prefixes if p.ids[0] == prefixes[0].ids[0] and len(p.ids) == 4}
 
@@ -275,10 +297,16 @@ def test_replay_never_reads_what_the_round_itself_wrote():
         def call(*args):
             seen.append((kind, len(made.slots.memory)))
             return [] if kind == "augment" else list(args[0])
+
         return call
 
-    made = recorded(full_lab(), [], augment={"augment": read("augment")}, mix={"mix": read("mix")},
-                    store={"store": lambda g, v: [right_artifact(g)]})
+    made = recorded(
+        full_lab(),
+        [],
+        augment={"augment": read("augment")},
+        mix={"mix": read("mix")},
+        store={"store": lambda g, v: [right_artifact(g)]},
+    )
     made.drive()
     assert seen == [("augment", 0), ("mix", 0)]
     assert len(made.slots.memory) == 1
@@ -287,7 +315,9 @@ def test_replay_never_reads_what_the_round_itself_wrote():
 def test_values_measured_on_a_closed_group_reach_its_members():
     from dataclasses import replace
 
-    made = recorded(full_lab(), [], value={"value": lambda g, v: {i: replace(m.signals, novelty=0.5) for i, m in g.members.items()}})
+    made = recorded(
+        full_lab(), [], value={"value": lambda g, v: {i: replace(m.signals, novelty=0.5) for i, m in g.members.items()}}
+    )
     assert {m.signals.novelty for g in made.drive().groups.values() for m in g.members.values()} == {0.5}
 
 
@@ -303,7 +333,8 @@ def test_a_parked_group_is_left_alone_and_its_tokens_are_booked():
 
     made = recorded(full_lab(n_tasks=2), [])
     made.slots.allocate._answers["allocate"] = lambda groups, view: {
-        g.id: Allocation(2, "K") if g.stage == 0 else Allocation(0, "later", park=g.task.id == made.tasks[0].id) for g in groups}
+        g.id: Allocation(2, "K") if g.stage == 0 else Allocation(0, "later", park=g.task.id == made.tasks[0].id) for g in groups
+    }
     round_ = made.drive()
     parked = [g for g in round_.groups.values() if g.state is GroupState.PARKED]
     assert [g.reason for g in parked] == ["later"]

@@ -37,9 +37,20 @@ def answer(made: Lab, ask):
 def fingerprint(round_):
     """All of a round that could differ, as plain data."""
     state = round_.state_dict()
-    return (state["phase"], state["wave"], sorted(state["asks"]), dict(state["failed"]), len(state["decisions"]),
-            [(g.id, g.state, g.stage, [(i, m.drop, m.signals.reward) for i, m in g.members.items()]) for g in state["groups"].values()],
-            [sorted(w["open"]) for w in state["work"].values()], round_.budget.spent, round_.budget.held)
+    return (
+        state["phase"],
+        state["wave"],
+        sorted(state["asks"]),
+        dict(state["failed"]),
+        len(state["decisions"]),
+        [
+            (g.id, g.state, g.stage, [(i, m.drop, m.signals.reward) for i, m in g.members.items()])
+            for g in state["groups"].values()
+        ],
+        [sorted(w["open"]) for w in state["work"].values()],
+        round_.budget.spent,
+        round_.budget.held,
+    )
 
 
 def refused(round_, event):
@@ -124,8 +135,10 @@ def test_the_judgement_that_fails_leaves_its_answer_unscorable():
 RECIPES = {
     "plain": {"script": "rwww", "sections": {}},
     "staged": {"script": "wwrw", "sections": {"control": {"allocate": {"name": "staged", "stages": 2, "k": 2}}}},
-    "refill": {"script": {"a+?00": "r", "a+?01": "rw", "a+?02": "w", "a+?03": "r", "a+?04": "r"},
-               "sections": {"control": {"groups": 2, "refill": {"name": "dynamic-sampling", "max_waves": 4}}}},
+    "refill": {
+        "script": {"a+?00": "r", "a+?01": "rw", "a+?02": "w", "a+?03": "r", "a+?04": "r"},
+        "sections": {"control": {"groups": 2, "refill": {"name": "dynamic-sampling", "max_waves": 4}}},
+    },
     "failures": {"script": "rfwf", "sections": {}},
     "injection": {"script": "w", "sections": {"replay": {"store": [{"name": "correct"}], "augment": [{"name": "ar3po"}]}}},
 }
@@ -156,8 +169,11 @@ def run(made, round_, until=None, pending=()):
 
 
 def bits(batch: Batch):
-    return {f.name: value.tobytes() if isinstance(value := getattr(batch, f.name), np.ndarray) else repr(value) for f in fields(batch)
-            if f.name != "rewards"} | {name: v.tobytes() for name, v in batch.rewards.items()}
+    return {
+        f.name: value.tobytes() if isinstance(value := getattr(batch, f.name), np.ndarray) else repr(value)
+        for f in fields(batch)
+        if f.name != "rewards"
+    } | {name: v.tobytes() for name, v in batch.rewards.items()}
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -166,8 +182,13 @@ def test_a_round_resumed_at_any_event_gives_the_same_batch_bit_for_bit(name):
     expected = whole.round()
     assert run(whole, expected)
     actions = [(d.slot, d.action) for d in expected.decisions]
-    exercised = {"plain": ("round", "close_group"), "refill": ("refill", "open"), "failures": ("round", "retry"),
-                 "injection": ("augment", "inject"), "staged": ("allocate", "sample")}[name]
+    exercised = {
+        "plain": ("round", "close_group"),
+        "refill": ("refill", "open"),
+        "failures": ("round", "retry"),
+        "injection": ("augment", "inject"),
+        "staged": ("allocate", "sample"),
+    }[name]
     assert actions.count(exercised) > (5 if name == "staged" else 0), "the case exercises nothing"
     event = 0
     while True:
@@ -182,8 +203,9 @@ def test_a_round_resumed_at_any_event_gives_the_same_batch_bit_for_bit(name):
         assert run(made, resumed)
         assert bits(batch_of(resumed)) == bits(batch_of(expected)), f"after event {event}"
         assert made.budget == whole.budget
-        assert [(d.slot, d.subject, d.action, d.reason) for d in resumed.decisions] == \
-            [(d.slot, d.subject, d.action, d.reason) for d in expected.decisions]
+        assert [(d.slot, d.subject, d.action, d.reason) for d in resumed.decisions] == [
+            (d.slot, d.subject, d.action, d.reason) for d in expected.decisions
+        ]
         event += 1
     assert event > 10
 

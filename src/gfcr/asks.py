@@ -98,8 +98,12 @@ Event = Generated | Failed | Judged | Compared | Scored
 
 AsksById = Mapping[str, Ask]
 
-_ANSWERS: dict[type, tuple[type, ...]] = {GenerateAsk: (Generated, Failed), JudgeAsk: (Judged, Failed),
-                                          CompareAsk: (Compared, Failed), ScoreAsk: (Scored, Failed)}
+_ANSWERS: dict[type, tuple[type, ...]] = {
+    GenerateAsk: (Generated, Failed),
+    JudgeAsk: (Judged, Failed),
+    CompareAsk: (Compared, Failed),
+    ScoreAsk: (Scored, Failed),
+}
 
 
 def answers(event: Event, ask: Ask) -> bool:

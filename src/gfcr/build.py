@@ -54,8 +54,16 @@ class Parts:
 
 def facts(recipe: Recipe) -> Facts:
     """What the composition check reads of a recipe."""
-    return Facts(recipe.methods(), recipe.k, sampling_of(recipe), recipe.train.tis_cap is not None, recipe.train.ratio_base,
-                 features_of(recipe.engine.name), recipe.engine.name, recipe.filter.admission.drop_zero_variance)
+    return Facts(
+        recipe.methods(),
+        recipe.k,
+        sampling_of(recipe),
+        recipe.train.tis_cap is not None,
+        recipe.train.ratio_base,
+        features_of(recipe.engine.name),
+        recipe.engine.name,
+        recipe.filter.admission.drop_zero_variance,
+    )
 
 
 def check_recipe(recipe: Recipe) -> list[Finding]:
@@ -64,13 +72,24 @@ def check_recipe(recipe: Recipe) -> list[Finding]:
     if recipe.budget.tokens is None and recipe.budget.steps is None:
         findings.append(Finding("no_budget", "neither budget.tokens nor budget.steps limits the run", "set budget.tokens"))
     if recipe.control.min_groups is not None and recipe.control.min_groups > recipe.control.groups:
-        findings.append(Finding("min_groups", f"control.min_groups = {recipe.control.min_groups} exceeds control.groups = "
-                                f"{recipe.control.groups}: no round could start", "lower control.min_groups"))
+        findings.append(
+            Finding(
+                "min_groups",
+                f"control.min_groups = {recipe.control.min_groups} exceeds control.groups = "
+                f"{recipe.control.groups}: no round could start",
+                "lower control.min_groups",
+            )
+        )
     worst = recipe.k * recipe.generate.max_tokens
     if recipe.budget.tokens is not None and recipe.budget.tokens < worst * (recipe.control.min_groups or 1):
-        findings.append(Finding("budget_too_small", f"budget.tokens = {recipe.budget.tokens} cannot carry one round's smallest batch "
-                                f"(K = {recipe.k} answers of up to {recipe.generate.max_tokens} tokens per group)",
-                                "raise budget.tokens, or lower K, generate.max_tokens or control.min_groups"))
+        findings.append(
+            Finding(
+                "budget_too_small",
+                f"budget.tokens = {recipe.budget.tokens} cannot carry one round's smallest batch "
+                f"(K = {recipe.k} answers of up to {recipe.generate.max_tokens} tokens per group)",
+                "raise budget.tokens, or lower K, generate.max_tokens or control.min_groups",
+            )
+        )
     return findings
 
 
@@ -91,7 +110,9 @@ def preflight(recipe: Recipe) -> TaskSet:
     refuse(recipe)
     check_directory(model_path(recipe.model.path), "config.json", "model")
     loaded = load_tasks(recipe.tasks)
-    context = Build(0, loaded.tasks, recipe.control.groups, recipe.k, recipe.generate.max_tokens, loaded.privileged, lambda ids: "")
+    context = Build(
+        0, loaded.tasks, recipe.control.groups, recipe.k, recipe.generate.max_tokens, loaded.privileged, lambda ids: ""
+    )
     make_slots(recipe, context)
     make_cascade(recipe, context)
     return loaded
@@ -123,21 +144,41 @@ def build(recipe: Recipe, seed: int) -> Parts:
     for what, tasks in (("tasks", loaded.tasks), ("held-out tasks", loaded.heldout)):
         refuse_unfit(what, tasks, renderer, able.max_length, recipe.generate.max_tokens, able.vocabulary)
     settings = round_settings(recipe, able.max_length)
-    return Parts(recipe, seed, loaded.tasks, loaded.heldout, make_slots(recipe, context), make_cascade(recipe, context), renderer,
-                 engine, trainer, StopSpec(eos_ids(tokenizer, trainer.model), recipe.generate.stop_strings), settings)
+    return Parts(
+        recipe,
+        seed,
+        loaded.tasks,
+        loaded.heldout,
+        make_slots(recipe, context),
+        make_cascade(recipe, context),
+        renderer,
+        engine,
+        trainer,
+        StopSpec(eos_ids(tokenizer, trainer.model), recipe.generate.stop_strings),
+        settings,
+    )
 
 
 def round_settings(recipe: Recipe, max_context: int | None) -> RoundSettings:
     """Bounds of the recipe's rounds; `max_context`: longest prompt plus answer the engine takes, in tokens."""
     return RoundSettings(
-        groups=recipe.control.groups, k=recipe.k, max_tokens=recipe.generate.max_tokens, max_context=max_context,
-        min_groups=recipe.control.min_groups or max(1, recipe.control.groups // 2), max_stages=recipe.control.max_stages,
-        max_waves=recipe.control.max_waves, retries=recipe.control.retries, min_members=recipe.control.min_members,
-        normalise=recipe.loss.normalise, constant=_constant(recipe))
+        groups=recipe.control.groups,
+        k=recipe.k,
+        max_tokens=recipe.generate.max_tokens,
+        max_context=max_context,
+        min_groups=recipe.control.min_groups or max(1, recipe.control.groups // 2),
+        max_stages=recipe.control.max_stages,
+        max_waves=recipe.control.max_waves,
+        retries=recipe.control.retries,
+        min_members=recipe.control.min_members,
+        normalise=recipe.loss.normalise,
+        constant=_constant(recipe),
+    )
 
 
 def make_slots(recipe: Recipe, context: Build) -> Slots:
     """The recipe's methods, built."""
+
     def one(slot: Slot) -> Any:
         built = many(slot)
         return built[0] if built else None
@@ -146,12 +187,27 @@ def make_slots(recipe: Recipe, context: Build) -> Slots:
         return tuple(_make(slot, ref.name, ref.values(), context) for ref in recipe.slots()[slot])
 
     return Slots(
-        select=one(Slot.SELECT), topology=one(Slot.TOPOLOGY), allocate=one(Slot.ALLOCATE), credit=one(Slot.CREDIT),
+        select=one(Slot.SELECT),
+        topology=one(Slot.TOPOLOGY),
+        allocate=one(Slot.ALLOCATE),
+        credit=one(Slot.CREDIT),
         configure=one(Slot.CONFIGURE) or FixedConfiguration(sampling_of(recipe), recipe.generate.max_tokens),
-        posterior=PosteriorTable(context.tasks, recipe.control.posterior), memory=Memory(recipe.replay.memory),
-        admission=recipe.filter.admission, seed=one(Slot.SEED), stop=one(Slot.STOP), judge=one(Slot.JUDGE), value=one(Slot.VALUE),
-        shape=one(Slot.SHAPE), credit_batch=one(Slot.CREDIT_BATCH), refill=one(Slot.REFILL), off_policy=one(Slot.OFF_POLICY),
-        mix=one(Slot.MIX), augment=many(Slot.AUGMENT), store=many(Slot.STORE), shuffle_seed=context.seed if recipe.run.shuffle_rewards else None)
+        posterior=PosteriorTable(context.tasks, recipe.control.posterior),
+        memory=Memory(recipe.replay.memory),
+        admission=recipe.filter.admission,
+        seed=one(Slot.SEED),
+        stop=one(Slot.STOP),
+        judge=one(Slot.JUDGE),
+        value=one(Slot.VALUE),
+        shape=one(Slot.SHAPE),
+        credit_batch=one(Slot.CREDIT_BATCH),
+        refill=one(Slot.REFILL),
+        off_policy=one(Slot.OFF_POLICY),
+        mix=one(Slot.MIX),
+        augment=many(Slot.AUGMENT),
+        store=many(Slot.STORE),
+        shuffle_seed=context.seed if recipe.run.shuffle_rewards else None,
+    )
 
 
 def make_cascade(recipe: Recipe, context: Build) -> Cascade:
@@ -159,7 +215,9 @@ def make_cascade(recipe: Recipe, context: Build) -> Cascade:
         return [contained(_make(slot, ref.name, ref.values(), context), recipe.filter.seconds) for ref in recipe.slots()[slot]]
 
     assert context.decode is not None
-    return Cascade(context.decode, many(Slot.GATE), many(Slot.VERIFIER), many(Slot.STEPS), recipe.filter.admission.invalid_reward)
+    return Cascade(
+        context.decode, many(Slot.GATE), many(Slot.VERIFIER), many(Slot.STEPS), recipe.filter.admission.invalid_reward
+    )
 
 
 def make_engine(recipe: Recipe, place: Path, decode: Any) -> Engine:
@@ -172,15 +230,19 @@ def make_engine(recipe: Recipe, place: Path, decode: Any) -> Engine:
 
     section = recipe.engine
     model = load_model(place, section.device, section.dtype)
-    return EmbeddedEngine(model, EmbeddedSettings(slots=section.slots, device=section.device, dtype=section.dtype), decode=decode)
+    return EmbeddedEngine(
+        model, EmbeddedSettings(slots=section.slots, device=section.device, dtype=section.dtype), decode=decode
+    )
 
 
 def refuse_bans(recipe: Recipe, vocabulary: int) -> None:
     """Raise ConfigError for banned tokens that the model does not have, and for bans that leave nothing to say."""
     banned = set(recipe.generate.sampling.banned)
     if outside := sorted(i for i in banned if not 0 <= i < vocabulary):
-        raise ConfigError(f"generate.sampling.banned holds the token {outside[0]}, the model's are 0 to {vocabulary - 1}",
-                          "take it out; ids are those of the model's own tokenizer")
+        raise ConfigError(
+            f"generate.sampling.banned holds the token {outside[0]}, the model's are 0 to {vocabulary - 1}",
+            "take it out; ids are those of the model's own tokenizer",
+        )
     if len(banned) == vocabulary:
         raise ConfigError(f"generate.sampling.banned holds all {vocabulary} tokens of the model", "leave some to sample from")
 

@@ -64,25 +64,37 @@ def two_difficulty_selectors(facts: Facts) -> Finding | None:
     found = facts.having("selects by difficulty")
     if len(found) < 2:
         return None
-    return Finding("two_difficulty_selectors", f"{found[0]} and {found[1]} both choose by difficulty: the second sees only what "
-                   "the first let through, and both starve the tails", "keep one; an allocator may share its posterior")
+    return Finding(
+        "two_difficulty_selectors",
+        f"{found[0]} and {found[1]} both choose by difficulty: the second sees only what "
+        "the first let through, and both starve the tails",
+        "keep one; an allocator may share its posterior",
+    )
 
 
 @rule
 def damping_against_seeking(facts: Facts) -> Finding | None:
     if not (pair := _pair(facts, "damps uncertainty", "seeks uncertainty")):
         return None
-    return Finding("damping_against_seeking", f"{pair[0]} shrinks the update where answers disagree, and {pair[1]} spends the budget "
-                   "exactly there", "keep one of the two")
+    return Finding(
+        "damping_against_seeking",
+        f"{pair[0]} shrinks the update where answers disagree, and {pair[1]} spends the budget exactly there",
+        "keep one of the two",
+    )
 
 
 @rule
 def injection_without_off_policy(facts: Facts) -> Finding | None:
-    unhandled = [f"{m.slot} {m.name!r}" for m, _ in facts.methods if "injects" in m.traits and "handles: off-policy" not in m.traits]
+    unhandled = [
+        f"{m.slot} {m.name!r}" for m, _ in facts.methods if "injects" in m.traits and "handles: off-policy" not in m.traits
+    ]
     if not unhandled or facts.having("weighs off-policy"):
         return None
-    return Finding("injection_without_off_policy", f"{unhandled[0]} puts answers of other policies into the loss, and nothing corrects "
-                   "for that", "fill control.off_policy, or use an injector that recomputes log-probabilities")
+    return Finding(
+        "injection_without_off_policy",
+        f"{unhandled[0]} puts answers of other policies into the loss, and nothing corrects for that",
+        "fill control.off_policy, or use an injector that recomputes log-probabilities",
+    )
 
 
 @rule
@@ -90,8 +102,11 @@ def injection_without_store(facts: Facts) -> Finding | None:
     needing = facts.having("needs: stored answers")
     if not needing or facts.having("stores: verified answers"):
         return None
-    return Finding("injection_without_store", f"{needing[0]} draws on stored answers, and no rule stores any",
-                   'set replay.store = [{name = "correct"}]')
+    return Finding(
+        "injection_without_store",
+        f"{needing[0]} draws on stored answers, and no rule stores any",
+        'set replay.store = [{name = "correct"}]',
+    )
 
 
 @rule
@@ -99,8 +114,11 @@ def zero_variance_on_shaped(facts: Facts) -> Finding | None:
     found = facts.having("zero-variance on shaped reward")
     if not found or not facts.having("shapes reward"):
         return None
-    return Finding("zero_variance_on_shaped", f"{found[0]} tests the shaped reward for variance: a length term makes every all-wrong "
-                   "group look informative", "test correctness")
+    return Finding(
+        "zero_variance_on_shaped",
+        f"{found[0]} tests the shaped reward for variance: a length term makes every all-wrong group look informative",
+        "test correctness",
+    )
 
 
 @rule
@@ -108,17 +126,24 @@ def length_on_all_wrong(facts: Facts) -> Finding | None:
     shaping, std = facts.having("shapes length in all-wrong groups"), facts.having("divides by std")
     if not shaping or not std:
         return None
-    return Finding("length_on_all_wrong", f"{shaping[0]} rewards length in all-wrong groups, and {std[0]} divides by the std: there "
-                   "length is the only variance left and gets full-size advantages", "shape right answers only, or credit without std (dr-grpo, rloo)")
+    return Finding(
+        "length_on_all_wrong",
+        f"{shaping[0]} rewards length in all-wrong groups, and {std[0]} divides by the std: there "
+        "length is the only variance left and gets full-size advantages",
+        "shape right answers only, or credit without std (dr-grpo, rloo)",
+    )
 
 
 @rule
 def truncated_without_processed(facts: Facts) -> Finding | None:
     if not facts.sampling.truncated or "processed_logprobs" in facts.engine_features:
         return None
-    return Finding("truncated_without_processed", "sampling is truncated (top-p, top-k, min-p or bans), and the engine "
-                   f"{facts.engine!r} reports log-probabilities of the full distribution: every ratio would be off by the kept mass",
-                   "sample with top_p = 1, top_k = 0, min_p = 0, or use an engine with processed log-probabilities")
+    return Finding(
+        "truncated_without_processed",
+        "sampling is truncated (top-p, top-k, min-p or bans), and the engine "
+        f"{facts.engine!r} reports log-probabilities of the full distribution: every ratio would be off by the kept mass",
+        "sample with top_p = 1, top_k = 0, min_p = 0, or use an engine with processed log-probabilities",
+    )
 
 
 @rule
@@ -126,9 +151,12 @@ def truncated_with_importance(facts: Facts) -> Finding | None:
     if not facts.sampling.truncated or not (facts.tis or facts.ratio_base == "behaviour"):
         return None
     knob = "train.tis_cap" if facts.tis else "train.ratio_base = behaviour"
-    return Finding("truncated_with_importance", f"{knob} divides the trainer's full softmax by log-probabilities renormalised over a "
-                   "truncated set: every weight would be off by the kept mass",
-                   "sample with top_p = 1, top_k = 0, min_p = 0 and no bans, or leave the correction out")
+    return Finding(
+        "truncated_with_importance",
+        f"{knob} divides the trainer's full softmax by log-probabilities renormalised over a "
+        "truncated set: every weight would be off by the kept mass",
+        "sample with top_p = 1, top_k = 0, min_p = 0 and no bans, or leave the correction out",
+    )
 
 
 @rule
@@ -137,8 +165,11 @@ def group_of_one(facts: Facts) -> Finding | None:
     single = facts.k < 2 or facts.having("group of one")
     if not needing or not single:
         return None
-    return Finding("group_of_one", f"{needing[0]} subtracts the group's mean, and groups have one rollout: every advantage would be 0",
-                   'use generate.topology = {name = "group", k = 8}, or a credit with a baseline of its own')
+    return Finding(
+        "group_of_one",
+        f"{needing[0]} subtracts the group's mean, and groups have one rollout: every advantage would be 0",
+        'use generate.topology = {name = "group", k = 8}, or a credit with a baseline of its own',
+    )
 
 
 @rule
@@ -146,8 +177,12 @@ def one_reward_dropped(facts: Facts) -> Finding | None:
     single = facts.k < 2 or facts.having("group of one")
     if not single or not facts.admission_zero_variance or facts.having("needs: group baseline") or facts.having("injects"):
         return None
-    return Finding("one_reward_dropped", "groups have one rollout, and filter.admission.drop_zero_variance takes every group with one "
-                   "reward out of the batch: nothing would be trained", "set filter.admission.drop_zero_variance = false")
+    return Finding(
+        "one_reward_dropped",
+        "groups have one rollout, and filter.admission.drop_zero_variance takes every group with one "
+        "reward out of the batch: nothing would be trained",
+        "set filter.admission.drop_zero_variance = false",
+    )
 
 
 @rule
@@ -155,8 +190,12 @@ def unbounded_refill(facts: Facts) -> Finding | None:
     for found, settings in facts.methods:
         bound = getattr(settings, "max_waves", None)
         if "refills" in found.traits and (bound is None or bound < 1):
-            return Finding("unbounded_refill", f"{found.slot} {found.name!r} refills without a bound: tasks that are always right "
-                           "or always wrong would keep it going for ever", "give it max_waves >= 1")
+            return Finding(
+                "unbounded_refill",
+                f"{found.slot} {found.name!r} refills without a bound: tasks that are always right "
+                "or always wrong would keep it going for ever",
+                "give it max_waves >= 1",
+            )
     return None
 
 
@@ -167,8 +206,11 @@ def importance_twice(facts: Facts) -> Finding | None:
     if sum((facts.tis, base, bool(weighing))) < 2:
         return None
     parts = [*(["train.tis_cap"] if facts.tis else []), *(["train.ratio_base = behaviour"] if base else []), *weighing]
-    return Finding("importance_twice", f"{' and '.join(parts)} all multiply by policy / behaviour: the correction would count twice",
-                   "keep one of them")
+    return Finding(
+        "importance_twice",
+        f"{' and '.join(parts)} all multiply by policy / behaviour: the correction would count twice",
+        "keep one of them",
+    )
 
 
 @rule
@@ -176,16 +218,22 @@ def long_tail_dropped(facts: Facts) -> Finding | None:
     found = facts.having("drops long tail")
     if not found:
         return None
-    return Finding("long_tail_dropped", f"{found[0]} drops what finishes last, so training sees short answers only",
-                   "park and resume unfinished rollouts instead of dropping them")
+    return Finding(
+        "long_tail_dropped",
+        f"{found[0]} drops what finishes last, so training sees short answers only",
+        "park and resume unfinished rollouts instead of dropping them",
+    )
 
 
 @rule
 def unverified_training(facts: Facts) -> Finding | None:
     for found, settings in facts.methods:
         if "trains on unverified" in found.traits and not getattr(settings, "accept_unverified", False):
-            return Finding("unverified_training", f"{found.slot} {found.name!r} trains on data that no program verified",
-                           "verify it, or set accept_unverified = true on it to opt in")
+            return Finding(
+                "unverified_training",
+                f"{found.slot} {found.name!r} trains on data that no program verified",
+                "verify it, or set accept_unverified = true on it to opt in",
+            )
     return None
 
 
@@ -195,16 +243,23 @@ def iid_broken(facts: Facts) -> Finding | None:
     needing = facts.having("assumes: iid group")
     if not breaking or not needing:
         return None
-    return Finding("iid_broken", f"{needing[0]} assumes that a group's answers are independent draws, and {breaking[0]} stops on outcomes",
-                   "use uniform or greedy allocation with it")
+    return Finding(
+        "iid_broken",
+        f"{needing[0]} assumes that a group's answers are independent draws, and {breaking[0]} stops on outcomes",
+        "use uniform or greedy allocation with it",
+    )
 
 
 @rule
 def engine_lacks(facts: Facts) -> Finding | None:
     for found, _ in facts.methods:
         if missing := found.needs - facts.engine_features:
-            return Finding("engine_lacks", f"{found.slot} {found.name!r} needs {', '.join(sorted(missing))}, which the engine "
-                           f"{facts.engine!r} does not offer", "use another engine or leave the method out")
+            return Finding(
+                "engine_lacks",
+                f"{found.slot} {found.name!r} needs {', '.join(sorted(missing))}, which the engine "
+                f"{facts.engine!r} does not offer",
+                "use another engine or leave the method out",
+            )
     return None
 
 
@@ -213,8 +268,11 @@ def one_allocator_for_staged(facts: Facts) -> Finding | None:
     refills, stages = facts.having("refills"), facts.having("breaks: iid group")
     if not refills or not stages:
         return None
-    return Finding("refill_with_early_stop", f"{stages[0]} stops a group at its first right answer, so {refills[0]} finds groups that are "
-                   "all right by construction", "use dynamic sampling with uniform allocation")
+    return Finding(
+        "refill_with_early_stop",
+        f"{stages[0]} stops a group at its first right answer, so {refills[0]} finds groups that are all right by construction",
+        "use dynamic sampling with uniform allocation",
+    )
 
 
 @rule
@@ -222,5 +280,8 @@ def refill_against_injection(facts: Facts) -> Finding | None:
     refills, injects = facts.having("refills"), facts.having("injects")
     if not refills or not injects:
         return None
-    return Finding("refill_against_injection", f"{injects[0]} puts a known answer into groups without a right one, and {refills[0]} drops "
-                   "exactly those groups", "use one of the two; injection makes further draws unnecessary")
+    return Finding(
+        "refill_against_injection",
+        f"{injects[0]} puts a known answer into groups without a right one, and {refills[0]} drops exactly those groups",
+        "use one of the two; injection makes further draws unnecessary",
+    )

@@ -31,6 +31,7 @@ class MissingExtra(GfcrError):
 
     def __init__(self, module: str, extra: str, purpose: str) -> None:
         """`module` failed to import; `gfcr[extra]` brings it; `purpose` says what it is needed for."""
-        super().__init__(f"{purpose} needs the module {module!r}, which is not installed",
-                         f'install the extra: pip install "gfcr[{extra}]"')
+        super().__init__(
+            f"{purpose} needs the module {module!r}, which is not installed", f'install the extra: pip install "gfcr[{extra}]"'
+        )
         self.args = (module, extra, purpose)

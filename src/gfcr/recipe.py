@@ -208,7 +208,9 @@ class Recipe(FrozenModel):
         data = self.model_dump(mode="json", by_alias=True)
         for slot, refs in self.slots().items():
             section, key = slot.split(".")
-            filled = [{"name": ref.name, **settings_of(find(slot, ref.name), ref.values()).model_dump(mode="json")} for ref in refs]
+            filled = [
+                {"name": ref.name, **settings_of(find(slot, ref.name), ref.values()).model_dump(mode="json")} for ref in refs
+            ]
             if isinstance(getattr(getattr(self, section), key), tuple):
                 data[section][key] = filled
             elif filled:
@@ -229,7 +231,9 @@ def parse(data: Mapping[str, Any], where: str = "recipe") -> Recipe:
     data = dict(data)
     schema = data.setdefault("schema", SCHEMA)
     if type(schema) is not int or schema > SCHEMA or schema < 1:
-        raise ConfigError(f"{where}: schema = {schema!r}, this version reads 1 to {SCHEMA}", "install a newer gfcr, or correct `schema`")
+        raise ConfigError(
+            f"{where}: schema = {schema!r}, this version reads 1 to {SCHEMA}", "install a newer gfcr, or correct `schema`"
+        )
     while data["schema"] < SCHEMA:
         data = MIGRATIONS[data["schema"]](data)
     try:
@@ -296,7 +300,11 @@ def shipped_directory() -> Traversable:
 def shipped_names() -> list[str]:
     """Recipes that come with gfcr."""
     directory = shipped_directory()
-    return sorted(f.name.removesuffix(".toml") for f in directory.iterdir() if f.name.endswith(".toml")) if directory.is_dir() else []
+    return (
+        sorted(f.name.removesuffix(".toml") for f in directory.iterdir() if f.name.endswith(".toml"))
+        if directory.is_dir()
+        else []
+    )
 
 
 _LISTS = frozenset({Slot.GATE, Slot.VERIFIER, Slot.STEPS, Slot.STORE, Slot.AUGMENT})

@@ -87,15 +87,34 @@ class Method:
 C = TypeVar("C", bound=type)
 
 
-def method(name: str, slot: Slot, *, title: str, criterion: str, faithfulness: Faithfulness, arxiv: str | None = None,
-           needs: Iterable[str] = (), traits: Iterable[str] = ()) -> Callable[[C], C]:
+def method(
+    name: str,
+    slot: Slot,
+    *,
+    title: str,
+    criterion: str,
+    faithfulness: Faithfulness,
+    arxiv: str | None = None,
+    needs: Iterable[str] = (),
+    traits: Iterable[str] = (),
+) -> Callable[[C], C]:
     """Attach metadata to a method's class. The class may have a nested `Settings` and is built as
     `cls(settings, context)`."""
 
     def attach(cls: C) -> C:
         settings = getattr(cls, "Settings", Settings)
-        cls.method = Method(name, slot, title, criterion, faithfulness, arxiv, frozenset(needs), frozenset(traits),  # type: ignore[attr-defined]
-                            settings, cls)
+        cls.method = Method(
+            name,
+            slot,
+            title,
+            criterion,
+            faithfulness,
+            arxiv,
+            frozenset(needs),
+            frozenset(traits),  # type: ignore[attr-defined]
+            settings,
+            cls,
+        )
         return cls
 
     return attach
@@ -108,17 +127,30 @@ INDEX: dict[Slot, dict[str, str]] = {
     Slot.GATE: {"format": "gfcr.filter.verifiers.exact:Format"},
     Slot.VERIFIER: {"exact": "gfcr.filter.verifiers.exact:Exact"},
     Slot.STEPS: {"program-steps": "gfcr.filter.verifiers.exact:ProgramSteps"},
-    Slot.JUDGE: {}, Slot.VALUE: {}, Slot.SHAPE: {},
-    Slot.CREDIT: {"grpo": "gfcr.filter.credit.group:GRPO", "dr-grpo": "gfcr.filter.credit.group:DrGRPO",
-                  "rloo": "gfcr.filter.credit.group:RLOO"},
+    Slot.JUDGE: {},
+    Slot.VALUE: {},
+    Slot.SHAPE: {},
+    Slot.CREDIT: {
+        "grpo": "gfcr.filter.credit.group:GRPO",
+        "dr-grpo": "gfcr.filter.credit.group:DrGRPO",
+        "rloo": "gfcr.filter.credit.group:RLOO",
+    },
     Slot.CREDIT_BATCH: {},
-    Slot.SELECT: {"uniform": "gfcr.control.select.uniform:Uniform", "informative": "gfcr.control.select.informative:Informative",
-                  "oracle": "gfcr.control.select.oracle:Oracle"},
-    Slot.ALLOCATE: {"uniform": "gfcr.control.allocate:UniformAllocation", "greedy": "gfcr.control.greedy:GreedyAllocation",
-                    "staged": "gfcr.control.allocate:StagedAllocation"},
-    Slot.CONFIGURE: {}, Slot.STOP: {},
+    Slot.SELECT: {
+        "uniform": "gfcr.control.select.uniform:Uniform",
+        "informative": "gfcr.control.select.informative:Informative",
+        "oracle": "gfcr.control.select.oracle:Oracle",
+    },
+    Slot.ALLOCATE: {
+        "uniform": "gfcr.control.allocate:UniformAllocation",
+        "greedy": "gfcr.control.greedy:GreedyAllocation",
+        "staged": "gfcr.control.allocate:StagedAllocation",
+    },
+    Slot.CONFIGURE: {},
+    Slot.STOP: {},
     Slot.REFILL: {"dynamic-sampling": "gfcr.control.refill:DynamicSampling"},
-    Slot.OFF_POLICY: {}, Slot.MIX: {},
+    Slot.OFF_POLICY: {},
+    Slot.MIX: {},
     Slot.STORE: {"correct": "gfcr.replay.store_rules:CorrectAnswers"},
     Slot.AUGMENT: {"ar3po": "gfcr.replay.ar3po:AR3PO"},
 }
@@ -131,11 +163,15 @@ def _plugins() -> dict[tuple[Slot, str], EntryPoint]:
     for entry in entry_points(group="gfcr.methods"):
         slot, _, name = entry.name.rpartition(".")
         if slot not in set(Slot):
-            raise ConfigError(f"entry point {entry.name!r} (from {entry.value}) names no slot",
-                              f"name it SLOT.METHOD with SLOT one of: {', '.join(Slot)}")
+            raise ConfigError(
+                f"entry point {entry.name!r} (from {entry.value}) names no slot",
+                f"name it SLOT.METHOD with SLOT one of: {', '.join(Slot)}",
+            )
         if name in INDEX[Slot(slot)]:
-            raise ConfigError(f"entry point {entry.name!r} (from {entry.value}) takes the name of a built-in method",
-                              "give the method another name")
+            raise ConfigError(
+                f"entry point {entry.name!r} (from {entry.value}) takes the name of a built-in method",
+                "give the method another name",
+            )
         found[Slot(slot), name] = entry
     return found
 
@@ -163,12 +199,16 @@ def _loaded(entry: EntryPoint, slot: Slot, name: str) -> Method:
     try:
         loaded = entry.load()
     except Exception as error:  # whatever a foreign module raises when it is imported
-        raise ConfigError(f"{where} cannot be loaded: {type(error).__name__}: {error}", "correct or uninstall that package") from error
+        raise ConfigError(
+            f"{where} cannot be loaded: {type(error).__name__}: {error}", "correct or uninstall that package"
+        ) from error
     found = getattr(loaded, "method", None)
     if not isinstance(found, Method):
         raise ConfigError(f"{where} is {loaded!r}, which is no method", "decorate the class with gfcr.registry.method")
     if (found.slot, found.name) != (slot, name):
-        raise ConfigError(f"{where} gives the method {found.name!r} of {found.slot}", f"name the entry point {found.slot}.{found.name}")
+        raise ConfigError(
+            f"{where} gives the method {found.name!r} of {found.slot}", f"name the entry point {found.slot}.{found.name}"
+        )
     return found
 
 

@@ -43,8 +43,9 @@ from gfcr.types import Batch, Drop, Group, GroupState, Member, Node, Role, Statu
 class Round(InFlight):
     """One round; built anew for each, from slots that live as long as the run."""
 
-    def __init__(self, number: int, slots: Slots, settings: RoundSettings, view: View, budget: Budget, render: Renderer,
-                 stop: StopSpec) -> None:
+    def __init__(
+        self, number: int, slots: Slots, settings: RoundSettings, view: View, budget: Budget, render: Renderer, stop: StopSpec
+    ) -> None:
         super().__init__(budget)
         self.number, self.slots, self.settings, self.view = number, slots, settings, view
         self.render, self.stop_spec = render, stop
@@ -87,7 +88,9 @@ class Round(InFlight):
                 member = group.members[event.id]
                 member.signals = signals
                 if signals.status is Status.UNSCORABLE:
-                    self._decide("filter", event.id, "unscorable", signals.verdict.evidence if signals.verdict else "no verdict", group)
+                    self._decide(
+                        "filter", event.id, "unscorable", signals.verdict.evidence if signals.verdict else "no verdict", group
+                    )
             case Compared(comparisons=comparisons):
                 group.comparisons.extend(comparisons)
             case Scored(logprobs=logprobs):
@@ -142,8 +145,12 @@ class Round(InFlight):
         taken = {g.task.id for g in self.groups.values()}
         opened = 0
         for pick in self.slots.select.select(n, taken, self.view) if n > 0 else []:
-            group = Group(derive_id("group", self.view.seed, self.number, len(self.groups), pick.task.id), pick.task, self.number,
-                          self.view.version)
+            group = Group(
+                derive_id("group", self.view.seed, self.number, len(self.groups), pick.task.id),
+                pick.task,
+                self.number,
+                self.view.version,
+            )
             self.groups[group.id] = group
             self._work[group.id] = Work()
             self._decide("select", group.id, "open", pick.reason, group, **dict(pick.data))
@@ -161,7 +168,9 @@ class Round(InFlight):
             return
         room = None if self.settings.max_context is None else self.settings.max_context - self.settings.max_tokens
         if room is not None and path_length(work.prompt) > room:
-            self._abandon(group, f"prompt_too_long: {path_length(work.prompt)} tokens, room for {room} before the longest answer")
+            self._abandon(
+                group, f"prompt_too_long: {path_length(work.prompt)} tokens, room for {room} before the longest answer"
+            )
         elif self.slots.seed is not None and (seed := self.slots.seed.seed(group, self.view)) is not None:
             length = path_length(work.prompt) + sum(map(len, seed.segments))
             if room is not None and length > room:
@@ -265,11 +274,18 @@ class Round(InFlight):
         if wanted <= 0:
             return False
         if self.wave >= bound:
-            self._decide("refill", "", "give_up", f"max_waves: {bound} waves and {wanted} informative groups short; " + self.causes())
+            self._decide(
+                "refill", "", "give_up", f"max_waves: {bound} waves and {wanted} informative groups short; " + self.causes()
+            )
             return False
         opened = self._open_groups(wanted)
-        self._decide("refill", "", "open" if opened else "give_up",
-                     f"{wanted} informative groups short" if opened else "no task or no budget left for another group", n=opened)
+        self._decide(
+            "refill",
+            "",
+            "open" if opened else "give_up",
+            f"{wanted} informative groups short" if opened else "no task or no budget left for another group",
+            n=opened,
+        )
         if opened:
             self._advance()
         return bool(self._outbox)
@@ -295,8 +311,13 @@ class Round(InFlight):
             artifact = injection.artifact
             if artifact.rollout is None or (injected := derive_id("injected", group.id, artifact.id)) in group.members:
                 continue
-            member = Member(replace(artifact.rollout, id=injected), Role.INJECTED, in_loss=injection.in_loss,
-                            signals=artifact.signals, source=artifact.id)
+            member = Member(
+                replace(artifact.rollout, id=injected),
+                Role.INJECTED,
+                in_loss=injection.in_loss,
+                signals=artifact.signals,
+                source=artifact.id,
+            )
             if injection.replaces is not None:
                 replace_member(group.members[injection.replaces])
                 self._work[group.id].replaced[injected] = injection.replaces

@@ -89,8 +89,14 @@ class Work:
         return replace(rollout, train_path=tuple(node for node in rollout.path if node.id not in guided))
 
     def state(self) -> dict[str, Any]:
-        return {"open": sorted(self.open), "next_member": self.next_member, "prompt": self.prompt, "seed_nodes": self.seed_nodes,
-                "train_without": self.train_without, "replaced": dict(self.replaced)}
+        return {
+            "open": sorted(self.open),
+            "next_member": self.next_member,
+            "prompt": self.prompt,
+            "seed_nodes": self.seed_nodes,
+            "train_without": self.train_without,
+            "replaced": dict(self.replaced),
+        }
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> Work:
@@ -99,20 +105,30 @@ class Work:
 
 def copy_group(group: Group) -> Group:
     """The group with members of its own; rollouts, signals and credit are frozen and shared."""
-    return replace(group, members={i: replace(m) for i, m in group.members.items()}, comparisons=list(group.comparisons),
-                   preferences=list(group.preferences))
+    return replace(
+        group,
+        members={i: replace(m) for i, m in group.members.items()},
+        comparisons=list(group.comparisons),
+        preferences=list(group.preferences),
+    )
 
 
-_HINTS = {"all_right": "tasks too easy", "all_wrong": "tasks too hard or the verifier too strict",
-          "unscored": "the verifier could judge nothing", "too_few_members": "requests fail or cannot be judged",
-          "prompt_too_long": "prompts exceed the model's context",
-          "prompt_unreadable": "the tokenizer does not know their characters"}
+_HINTS = {
+    "all_right": "tasks too easy",
+    "all_wrong": "tasks too hard or the verifier too strict",
+    "unscored": "the verifier could judge nothing",
+    "too_few_members": "requests fail or cannot be judged",
+    "prompt_too_long": "prompts exceed the model's context",
+    "prompt_unreadable": "the tokenizer does not know their characters",
+}
 
 
 def likely_causes(groups: Iterable[Group]) -> str:
     """Groups by what became of them, the most frequent first, each with what it usually means."""
     kinds = Counter(g.composition if g.state is GroupState.CLOSED else g.reason.split(":")[0] for g in groups)
-    return ", ".join(f"{n} groups {kind} ({_HINTS[kind]})" if kind in _HINTS else f"{n} groups {kind}" for kind, n in kinds.most_common())
+    return ", ".join(
+        f"{n} groups {kind} ({_HINTS[kind]})" if kind in _HINTS else f"{n} groups {kind}" for kind, n in kinds.most_common()
+    )
 
 
 def why_empty(groups: Mapping[str, Group], budget: Budget, settings: RoundSettings) -> str:
@@ -150,10 +166,19 @@ class InFlight:
 
     def state_dict(self) -> dict[str, Any]:
         """All that is in flight, as a copy that later events do not change; asks are to be issued again."""
-        return {"phase": self.phase, "wave": self.wave, "groups": {g: copy_group(group) for g, group in self.groups.items()},
-                "decisions": list(self.decisions), "failed": dict(self.failed), "failed_context": self.failed_context,
-                "reason": self.reason, "asks": dict(self._asks), "attempts": dict(self._attempts),
-                "work": {g: work.state() for g, work in self._work.items()}, "batch": self._batch}
+        return {
+            "phase": self.phase,
+            "wave": self.wave,
+            "groups": {g: copy_group(group) for g, group in self.groups.items()},
+            "decisions": list(self.decisions),
+            "failed": dict(self.failed),
+            "failed_context": self.failed_context,
+            "reason": self.reason,
+            "asks": dict(self._asks),
+            "attempts": dict(self._attempts),
+            "work": {g: work.state() for g, work in self._work.items()},
+            "batch": self._batch,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict`; every unanswered ask is asked again, under its old id and stream key."""
@@ -163,7 +188,9 @@ class InFlight:
         self.failed_context = state["failed_context"]
         self._attempts, self._batch = dict(state["attempts"]), state["batch"]
         self._work = {g: Work.of(work) for g, work in state["work"].items()}
-        self._asks = {i: CompareAsk(i, self.groups[i]) if isinstance(ask, CompareAsk) else ask for i, ask in state["asks"].items()}
+        self._asks = {
+            i: CompareAsk(i, self.groups[i]) if isinstance(ask, CompareAsk) else ask for i, ask in state["asks"].items()
+        }
         self._outbox = list(self._asks.values())
         for ask in self._asks.values():
             if isinstance(ask, GenerateAsk) and ask.id not in self.budget.reserved:

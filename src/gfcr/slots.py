@@ -90,5 +90,19 @@ class Slots:
                 load(state[name])
 
 
-_STATEFUL = ("select", "allocate", "configure", "topology", "refill", "seed", "stop", "judge", "value", "shape", "credit",
-             "credit_batch", "off_policy", "mix")
+_STATEFUL = (
+    "select",
+    "allocate",
+    "configure",
+    "topology",
+    "refill",
+    "seed",
+    "stop",
+    "judge",
+    "value",
+    "shape",
+    "credit",
+    "credit_batch",
+    "off_policy",
+    "mix",
+)

@@ -28,11 +28,15 @@ def load_tasks(section: TasksSection) -> TaskSet:
     """Raises ConfigError for an incomplete section, DataError for unreadable, empty or overlapping task sets."""
     found = _pool(section) if section.source == "programs" else _file(section)
     if not found.tasks:
-        raise DataError(f"tasks: the task set of {section.path or section.pool!r} is empty", "give a source with at least one task")
+        raise DataError(
+            f"tasks: the task set of {section.path or section.pool!r} is empty", "give a source with at least one task"
+        )
     both = {t.id for t in found.tasks} & {t.id for t in found.heldout}
     if both:
-        raise DataError(f"tasks: {len(both)} held-out tasks are in the training set too, e.g. {next(iter(both))}",
-                        "take them out of one of the two files")
+        raise DataError(
+            f"tasks: {len(both)} held-out tasks are in the training set too, e.g. {next(iter(both))}",
+            "take them out of one of the two files",
+        )
     return found
 
 
@@ -50,4 +54,6 @@ def _file(section: TasksSection) -> TaskSet:
     heldout = Path(section.heldout) if section.heldout else None
     source = FileTasks(Path(section.path), section.domain, section.columns, heldout_path=heldout)
     loaded = source.read(Path(section.path))
-    return TaskSet(loaded.tasks, source.heldout() or (), notes=[str(d) for d in sorted(loaded.duplicates, key=lambda d: not d.conflict)])
+    return TaskSet(
+        loaded.tasks, source.heldout() or (), notes=[str(d) for d in sorted(loaded.duplicates, key=lambda d: not d.conflict)]
+    )

@@ -22,7 +22,12 @@ def value(marginals, counts):
 
 
 @settings(max_examples=60)
-@given(st.lists(st.tuples(st.floats(0.05, 9), st.floats(0.05, 9)), min_size=1, max_size=4), st.integers(2, 3), st.integers(3, 7), st.data())
+@given(
+    st.lists(st.tuples(st.floats(0.05, 9), st.floats(0.05, 9)), min_size=1, max_size=4),
+    st.integers(2, 3),
+    st.integers(3, 7),
+    st.data(),
+)
 def test_greedy_is_as_good_as_trying_every_allocation(betas, floor, cap, data):
     a, b = map(np.array, zip(*betas))
     total = data.draw(st.integers(floor * len(a), cap * len(a) + 2))
@@ -48,7 +53,10 @@ def test_reference_numbers_of_256_prompts():
     marginals = informative_marginals(p * 1e9, (1 - p) * 1e9, 64)
     counts = allocate_greedy(marginals, 8 * 256, 2, 63)
     uniform, greedy = informative_probability(p, 8).mean(), informative_probability(p, counts).mean()
-    assert (uniform, greedy) == (pytest.approx(golden["here"]["uniform"], abs=5e-4), pytest.approx(golden["here"]["greedy"], abs=5e-4))
+    assert (uniform, greedy) == (
+        pytest.approx(golden["here"]["uniform"], abs=5e-4),
+        pytest.approx(golden["here"]["greedy"], abs=5e-4),
+    )
     assert greedy - uniform == pytest.approx(golden["published"]["greedy"] - golden["published"]["uniform"], abs=4e-3)
     assert counts.max() == golden["published"]["max_n"]
     exact = marginals[:, 2:63]
@@ -85,7 +93,10 @@ def test_greedy_gives_the_rounds_rollouts_to_the_task_whose_group_is_in_doubt():
     assert {g.stage for g in round_.groups.values()} == {1}
 
 
-@pytest.mark.parametrize(("setting", "message"), [({"floor": 1}, "not concave below 2"), ({"cap": 3}, "outside floor"), ({"floor": 9}, "outside floor")])
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [({"floor": 1}, "not concave below 2"), ({"cap": 3}, "outside floor"), ({"floor": 9}, "outside floor")],
+)
 def test_greedy_refuses_floors_and_caps_that_cannot_be(setting, message):
     with pytest.raises(ConfigError, match=message):
         lab("rw", k=8, control={"allocate": {"name": "greedy", **setting}})
@@ -95,22 +106,29 @@ def test_staged_allocation_stops_at_the_first_right_answer():
     staged = {"allocate": {"name": "staged", "stages": 3, "k": 2}}
     sizes, reasons = {}, {}
     for name, script in {"at once": "wr", "second stage": "wwrw", "never": "w"}.items():
-        group, = lab(script, k=6, control=staged).drive().groups.values()
+        (group,) = lab(script, k=6, control=staged).drive().groups.values()
         sizes[name], reasons[name] = len(group.members), group.reason
     assert sizes == {"at once": 2, "second stage": 4, "never": 6}
     assert reasons == {"at once": "solved", "second stage": "solved", "never": "stages"}
 
 
 def test_uniform_allocation_is_k_in_one_stage():
-    group, = lab("rw", k=5).drive().groups.values()
+    (group,) = lab("rw", k=5).drive().groups.values()
     assert (len(group.members), group.stage, group.reason) == (5, 1, "planned")
 
 
 def test_uneven_groups_are_credited_over_their_own_size():
-    made = lab({t.prompt: s for t, s in zip(tasks(2), ["wr", "wwwr"])}, n_tasks=2, k=4, filter={"credit": {"name": "dr-grpo"}},
-               control={"allocate": {"name": "staged", "stages": 2, "k": 2}})
+    made = lab(
+        {t.prompt: s for t, s in zip(tasks(2), ["wr", "wwwr"])},
+        n_tasks=2,
+        k=4,
+        filter={"credit": {"name": "dr-grpo"}},
+        control={"allocate": {"name": "staged", "stages": 2, "k": 2}},
+    )
     batch = batch_of(made.drive())
     sizes = np.bincount(batch.groups)
     assert sorted(sizes.tolist()) == [2, 4]
     short = int(np.argmin(sizes))
-    assert {round(float(abs(x)), 6) for x in batch.advantages[batch.rl_mask & (batch.groups[batch.row_of_token()] == short)]} == {0.5}
+    assert {
+        round(float(abs(x)), 6) for x in batch.advantages[batch.rl_mask & (batch.groups[batch.row_of_token()] == short)]
+    } == {0.5}

@@ -101,7 +101,9 @@ def test_the_table_resumes_and_refuses_another_task_set():
         table(2).load_state_dict(made.state_dict())
 
 
-@pytest.mark.parametrize("bad", [{"strength": 0}, {"forgetting": 1.5}, {"forgetting": float("nan")}, {"strength": float("inf")}])
+@pytest.mark.parametrize(
+    "bad", [{"strength": 0}, {"forgetting": 1.5}, {"forgetting": float("nan")}, {"strength": float("inf")}]
+)
 def test_settings_out_of_range_are_refused(bad):
     with pytest.raises(ValueError):
         PosteriorSettings(**bad)
@@ -137,12 +139,16 @@ def test_the_selector_draws_without_replacement_and_never_an_excluded_task():
 def test_power_zero_is_uniform_and_order_of_calls_does_not_matter_within_a_key():
     one, two = (Informative(Informative.Settings(), build(8)) for _ in range(2))
     assert [p.task.id for p in one.select(3, set(), view(0))] == [p.task.id for p in two.select(3, set(), view(0))]
-    assert [p.task.id for p in one.select(3, set(), view(0))] != [p.task.id for p in Informative(
-        Informative.Settings(), Build(4, tasks(8), 4, 8, 16)).select(3, set(), view(0))]
+    assert [p.task.id for p in one.select(3, set(), view(0))] != [
+        p.task.id for p in Informative(Informative.Settings(), Build(4, tasks(8), 4, 8, 16)).select(3, set(), view(0))
+    ]
 
 
-@pytest.mark.parametrize("make", [lambda: Informative(Informative.Settings(), build(8)),
-                                  lambda: lab("r", n_tasks=8, seed=3).slots.select], ids=["informative", "uniform"])
+@pytest.mark.parametrize(
+    "make",
+    [lambda: Informative(Informative.Settings(), build(8)), lambda: lab("r", n_tasks=8, seed=3).slots.select],
+    ids=["informative", "uniform"],
+)
 def test_a_resumed_selector_draws_what_the_uninterrupted_one_draws(make):
     whole, killed = make(), make()
     expected = [[p.task.id for p in whole.select(3, set(), view(i))] for i in range(9)]
@@ -170,7 +176,7 @@ def test_uniform_epochs_hand_out_every_task_exactly_once_per_epoch(n, sizes, res
     assert max(counts.values()) - min(counts[t.id] for t in tasks(n)) <= 2
     owed = {tasks(n)[i].id for i in source.waiting}
     for task in tasks(n):
-        walked = task.id in {tasks(n)[i].id for i in source._order[:source.cursor]}
+        walked = task.id in {tasks(n)[i].id for i in source._order[: source.cursor]}
         assert counts[task.id] == source.epoch + (walked and task.id not in owed)
 
 

@@ -35,7 +35,7 @@ def test_csv_and_parquet_give_the_same_tasks(tmp_path: Path) -> None:
     arrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet
 
-    rows = [{"problem": "a, \"b\"\nc", "solution": "2"}, {"problem": "é?", "solution": "7"}]
+    rows = [{"problem": 'a, "b"\nc', "solution": "2"}, {"problem": "é?", "solution": "7"}]
     (tmp_path / "a.csv").write_text('problem,solution\n"a, ""b""\nc",2\n\né?,7\n', "utf-8")
     parquet.write_table(arrow.Table.from_pylist(rows), tmp_path / "a.parquet")
     tables = [read(tmp_path / "a.csv"), read(tmp_path / "a.parquet"), read(jsonl(tmp_path / "a.jsonl", *rows))]
@@ -62,8 +62,15 @@ def test_chat_prompts(tmp_path: Path) -> None:
 
 
 def test_duplicates_are_kept_once_and_reported(tmp_path: Path) -> None:
-    loaded = read(jsonl(tmp_path / "a.jsonl", {"prompt": "p", "answer": "1"}, {"prompt": "p", "answer": "1"},
-                        {"prompt": "q", "answer": "1"}, {"prompt": "p", "answer": "2"}))
+    loaded = read(
+        jsonl(
+            tmp_path / "a.jsonl",
+            {"prompt": "p", "answer": "1"},
+            {"prompt": "p", "answer": "1"},
+            {"prompt": "q", "answer": "1"},
+            {"prompt": "p", "answer": "2"},
+        )
+    )
     assert [t.reference for t in loaded.tasks] == ["1", "1"] and loaded.rows == 4
     same, other = loaded.duplicates
     assert (same.kept, same.dropped, same.conflict) == ("a.jsonl:1", "a.jsonl:2", False)
@@ -86,22 +93,29 @@ def test_line_separators_inside_strings_do_not_split_rows(tmp_path: Path) -> Non
     assert read(jsonl(tmp_path / "a.jsonl", {"prompt": "a\u2028b\x85c", "answer": "1"})).tasks[0].prompt == "a\u2028b\x85c"
 
 
-@pytest.mark.parametrize(("name", "text", "expected"), [
-    ("a.jsonl", '{"prompt": "p", "answer": 1}\n{"prompt": \n', r"a\.jsonl:2 is not JSON.*begins '\{\"prompt\": '"),
-    ("a.jsonl", '[1]\n', r"a\.jsonl:1 is '\[1\]', not a JSON object"),
-    ("a.jsonl", '{"prompt": "p", "answer": NaN}\n', r"a\.jsonl:1, column 'answer': not a finite number: nan"),
-    ("a.jsonl", '{"prompt": 5, "answer": 1}\n', r"a\.jsonl:1, column 'prompt': .*not '5'"),
-    ("a.jsonl", '{"prompt": "  ", "answer": 1}\n', r"a\.jsonl:1, column 'prompt'"),
-    ("a.jsonl", "", "has no rows"),
-    ("a.jsonl", "\n\n", "has no rows"),
-    ("a.csv", "prompt,answer\n", "has no rows"),
-    ("a.csv", "prompt,answer\np,1\nq,1,2\n", r"a\.csv:3 has 3 fields, the header has 2: 'q,1,2'"),
-    ("a.csv", 'prompt,answer\n"p,1\n', r"a\.csv:2 is not CSV"),
-    ("a.csv", "prompt,answer,answer\np,1,2\n", "two columns named 'answer'"),
-    ("a.csv", "text,gold\np,1\n", "no column for the prompt: looked for prompt, question, problem, input; it has text, gold"),
-    ("a.csv", "prompt,gold\np,1\n", "no column for the reference: looked for answer, solution.*it has prompt, gold"),
-    ("a.parquet", "nonsense", "not a Parquet file"),
-])
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("a.jsonl", '{"prompt": "p", "answer": 1}\n{"prompt": \n', r"a\.jsonl:2 is not JSON.*begins '\{\"prompt\": '"),
+        ("a.jsonl", "[1]\n", r"a\.jsonl:1 is '\[1\]', not a JSON object"),
+        ("a.jsonl", '{"prompt": "p", "answer": NaN}\n', r"a\.jsonl:1, column 'answer': not a finite number: nan"),
+        ("a.jsonl", '{"prompt": 5, "answer": 1}\n', r"a\.jsonl:1, column 'prompt': .*not '5'"),
+        ("a.jsonl", '{"prompt": "  ", "answer": 1}\n', r"a\.jsonl:1, column 'prompt'"),
+        ("a.jsonl", "", "has no rows"),
+        ("a.jsonl", "\n\n", "has no rows"),
+        ("a.csv", "prompt,answer\n", "has no rows"),
+        ("a.csv", "prompt,answer\np,1\nq,1,2\n", r"a\.csv:3 has 3 fields, the header has 2: 'q,1,2'"),
+        ("a.csv", 'prompt,answer\n"p,1\n', r"a\.csv:2 is not CSV"),
+        ("a.csv", "prompt,answer,answer\np,1,2\n", "two columns named 'answer'"),
+        (
+            "a.csv",
+            "text,gold\np,1\n",
+            "no column for the prompt: looked for prompt, question, problem, input; it has text, gold",
+        ),
+        ("a.csv", "prompt,gold\np,1\n", "no column for the reference: looked for answer, solution.*it has prompt, gold"),
+        ("a.parquet", "nonsense", "not a Parquet file"),
+    ],
+)
 def test_bad_files_are_refused_with_the_place(tmp_path: Path, name: str, text: str, expected: str) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(DataError, match=expected) as caught:

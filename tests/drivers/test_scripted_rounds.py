@@ -17,8 +17,11 @@ CASES = json.loads((Path(__file__).parents[1] / "golden" / "credit.json").read_t
 
 
 def scripted(made, answers):
-    script = {(task.prompt, i): ([*encode_answer(answer_text(task.prompt, letter)), END_ID], StopReason.EOS)
-              for task in made.tasks for i, letter in enumerate(answers)}
+    script = {
+        (task.prompt, i): ([*encode_answer(answer_text(task.prompt, letter)), END_ID], StopReason.EOS)
+        for task in made.tasks
+        for i, letter in enumerate(answers)
+    }
     return ScriptedEngine(script, decode=decoder)
 
 
@@ -35,10 +38,12 @@ def test_golden_advantages_through_the_scripted_engine(case, kind):
     made = lab(case["answers"], k=len(case["answers"]), filter={"credit": case["credit"]})
     round_ = drive(made, scripted(made, case["answers"]), kind)
     found = dict(zip(batch_of(round_).rollout_ids, row_advantages(batch_of(round_))))
-    group, = round_.groups.values()
+    (group,) = round_.groups.values()
     by_key = {m.rollout.id: m for m in group.members.values()}
     expected = {True: max(case["advantages"]), False: min(case["advantages"])}
-    assert found == {i: pytest.approx(expected[m.signals.correct], abs=case.get("tolerance", CASES["tolerance"])) for i, m in by_key.items()}
+    assert found == {
+        i: pytest.approx(expected[m.signals.correct], abs=case.get("tolerance", CASES["tolerance"])) for i, m in by_key.items()
+    }
     assert sum(m.signals.correct for m in by_key.values()) == case["answers"].count("r")
 
 

@@ -18,11 +18,21 @@ from gfcr.types import Node, Path, Sampling, Segment, SegmentKind, path_ids
 
 torch.set_num_threads(1)
 VOCABULARY = 37
-SIZES = {"hidden_size": 64,
-         "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": VOCABULARY,
-         "max_position_embeddings": 256, "bos_token_id": None, "eos_token_id": None, "pad_token_id": 0}
-KINDS = {"qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SIZES, head_dim=16, num_key_value_heads=4, tie_word_embeddings=True)),
-         "llama": lambda: LlamaForCausalLM(LlamaConfig(**SIZES, num_key_value_heads=2))}
+SIZES = {
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 128,
+    "vocab_size": VOCABULARY,
+    "max_position_embeddings": 256,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": 0,
+}
+KINDS = {
+    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SIZES, head_dim=16, num_key_value_heads=4, tie_word_embeddings=True)),
+    "llama": lambda: LlamaForCausalLM(LlamaConfig(**SIZES, num_key_value_heads=2)),
+}
 
 
 def make_model(kind: str = "qwen3", seed: int = 0):
@@ -66,8 +76,14 @@ def drain(engine, tokens: int | None = None) -> dict[str, Chunk]:
 
 def join(chunks: list[Chunk]) -> Chunk:
     tracks = {k: np.concatenate([c.tracks[k] for c in chunks]) for k in chunks[-1].tracks}
-    return Chunk(chunks[-1].request, np.concatenate([c.ids for c in chunks]), np.concatenate([c.logprobs for c in chunks]),
-                 chunks[-1].version, tracks, chunks[-1].stop)
+    return Chunk(
+        chunks[-1].request,
+        np.concatenate([c.ids for c in chunks]),
+        np.concatenate([c.logprobs for c in chunks]),
+        chunks[-1].version,
+        tracks,
+        chunks[-1].stop,
+    )
 
 
 def run(engine, requests, tokens: int | None = None) -> dict[str, Chunk]:

@@ -10,8 +10,17 @@ from gfcr.types import Sampling, SegmentKind, StopReason
 
 def some(count=18, seed=0, **more):
     rng = np.random.default_rng(seed)
-    return [request(f"r{i}", rng.integers(0, VOCABULARY, rng.integers(1, 40)), int(rng.integers(1, 45)),
-                    Sampling(temperature=0.7 + 0.3 * (i % 2)), key=stream_key(3, "sample", i), **more) for i in range(count)]
+    return [
+        request(
+            f"r{i}",
+            rng.integers(0, VOCABULARY, rng.integers(1, 40)),
+            int(rng.integers(1, 45)),
+            Sampling(temperature=0.7 + 0.3 * (i % 2)),
+            key=stream_key(3, "sample", i),
+            **more,
+        )
+        for i in range(count)
+    ]
 
 
 def same(a, b, names=None):
@@ -86,8 +95,13 @@ def test_penalties_follow_a_resume():
 
 def test_greedy_is_a_point_mass_on_the_largest_logit():
     engine = shared_engine()
-    out = run(engine, [request("a", [3, 4, 5], 12, Sampling(temperature=0), key=1),
-                       request("b", [3, 4, 5], 12, Sampling(temperature=0), key=2)])
+    out = run(
+        engine,
+        [
+            request("a", [3, 4, 5], 12, Sampling(temperature=0), key=1),
+            request("b", [3, 4, 5], 12, Sampling(temperature=0), key=2),
+        ],
+    )
     assert out["a"].ids.tolist() == out["b"].ids.tolist()
     assert not out["a"].logprobs.any()
     assert not out["a"].tracks["entropy"].any()

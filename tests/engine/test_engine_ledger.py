@@ -41,14 +41,16 @@ def test_usage_equals_what_a_hook_saw(kind):
     engine = make_engine(kind)
     meter = Meter(engine)
     rng = np.random.default_rng(0)
-    requests = [request(f"r{i}", rng.integers(0, VOCABULARY, rng.integers(1, 60)), int(rng.integers(1, 30)), key=i)
-                for i in range(40)]
+    requests = [
+        request(f"r{i}", rng.integers(0, VOCABULARY, rng.integers(1, 60)), int(rng.integers(1, 30)), key=i) for i in range(40)
+    ]
     requests += [request(f"g{i}", np.arange(20), 9, key=90 + i) for i in range(8)]
     for one in requests:
         engine.submit(one)
     engine.step(4)
-    cancelled = sum(len(engine.cancel(f"r{i}").ids) for i in range(3) if any(s.request.id == f"r{i}" for s in
-                                                                            engine._running.values()))
+    cancelled = sum(
+        len(engine.cancel(f"r{i}").ids) for i in range(3) if any(s.request.id == f"r{i}" for s in engine._running.values())
+    )
     chunks, costs = drain_with_costs(engine)
     usage = engine.usage()
     assert cancelled == 0  # step(4) had returned everything
@@ -101,8 +103,10 @@ def test_a_fork_computes_no_prefix_token(ended):
     tokens = np.concatenate([np.arange(17), chunks[0].ids])
     assert engine.live() == (not ended)
     before = meter.tokens
-    forks = [request(f"f{i}", (node(tokens[:17]), node(tokens[17:at], SegmentKind.ACTION, "a")), 1, key=5, fork_of="p", fork_at=at)
-             for i, at in enumerate((18, 25, 33, 37))]
+    forks = [
+        request(f"f{i}", (node(tokens[:17]), node(tokens[17:at], SegmentKind.ACTION, "a")), 1, key=5, fork_of="p", fork_at=at)
+        for i, at in enumerate((18, 25, 33, 37))
+    ]
     for one in forks:
         engine.submit(one)
     for _ in range(4):
@@ -131,7 +135,10 @@ def test_memory_stays_within_twice_the_live_tokens_and_one_slot():
     rng = np.random.default_rng(0)
     engine = make_engine(slots=64)
     lengths = np.minimum(150, np.rint(np.exp(rng.normal(3.4, 0.8, 120)))).astype(int) + 1
-    run(engine, [request(f"r{i}", rng.integers(0, VOCABULARY, rng.integers(12, 21)), int(n), key=i) for i, n in enumerate(lengths)])
+    run(
+        engine,
+        [request(f"r{i}", rng.integers(0, VOCABULARY, rng.integers(12, 21)), int(n), key=i) for i, n in enumerate(lengths)],
+    )
     assert 1 < engine.kv_ratio <= 2
     usage = engine.usage()
     assert usage.live_peak < usage.kv_peak <= 2 * usage.live_peak + 171

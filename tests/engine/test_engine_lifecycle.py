@@ -91,11 +91,16 @@ def test_priorities_go_first_and_equal_ones_in_order():
 
 
 BAD = [
-    ({"ids": [], "n": 3}, "no tokens"), ({"ids": np.zeros(256), "n": 3}, "leaves no room"), ({"ids": [1], "n": 0}, "at least 1"),
-    ({"ids": [1, 37], "n": 3}, "vocabulary"), ({"ids": [1], "n": 3, "eos": (99,)}, "stop.eos"), ({"ids": [1], "n": 3, "strings": ("x",)}, "decode="),
+    ({"ids": [], "n": 3}, "no tokens"),
+    ({"ids": np.zeros(256), "n": 3}, "leaves no room"),
+    ({"ids": [1], "n": 0}, "at least 1"),
+    ({"ids": [1, 37], "n": 3}, "vocabulary"),
+    ({"ids": [1], "n": 3, "eos": (99,)}, "stop.eos"),
+    ({"ids": [1], "n": 3, "strings": ("x",)}, "decode="),
     ({"ids": [1], "n": 3, "fork_of": "nobody", "fork_at": 1}, "neither live nor retained"),
     ({"ids": [1, 2], "n": 3, "fork_of": "live", "fork_at": 2}, "differs from its parent"),
-    ({"ids": [1, 3], "n": 3, "fork_of": "live", "fork_at": 9}, "must lie in"), ({"ids": [1], "n": 3, "name": "live"}, "unique"),
+    ({"ids": [1, 3], "n": 3, "fork_of": "live", "fork_at": 9}, "must lie in"),
+    ({"ids": [1], "n": 3, "name": "live"}, "unique"),
     ({"ids": [1], "n": 3, "sampling": Sampling(banned=(37,))}, "banned"),
     ({"ids": [1], "n": 3, "sampling": Sampling(banned=tuple(range(37)))}, "whole vocabulary"),
 ]
@@ -208,7 +213,9 @@ def test_one_failing_row_leaves_its_neighbours_alone():
 def test_scoring_says_what_it_cannot_score():
     engine = shared_engine()
     ids = np.arange(6, dtype=np.int32)
-    scored = engine.score([ScoreItem("a", ids, ((2, 4, Sampling()), (5, 6, Sampling(temperature=0.5)))), ScoreItem("none", ids, ())])
+    scored = engine.score(
+        [ScoreItem("a", ids, ((2, 4, Sampling()), (5, 6, Sampling(temperature=0.5)))), ScoreItem("none", ids, ())]
+    )
     assert np.isnan(scored[0].logprobs).tolist() == [True, True, False, False, True, False]
     assert np.isnan(scored[1].entropy).all()
     for span in ((0, 3), (3, 3), (2, 7)):
@@ -221,7 +228,9 @@ def test_scoring_says_what_it_cannot_score():
 def test_architectures_it_cannot_serve_are_refused_with_the_reason():
     small = {"vocab_size": 20, "n_positions": 32, "n_embd": 16, "n_layer": 2, "n_head": 2}
     with pytest.raises(ConfigError, match="encoder-decoder"):
-        EmbeddedEngine(T5ForConditionalGeneration(T5Config(vocab_size=20, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)))
+        EmbeddedEngine(
+            T5ForConditionalGeneration(T5Config(vocab_size=20, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2))
+        )
     model = make_model()
     model.config.layer_types = ["full_attention", "linear_attention"]
     with pytest.raises(ConfigError, match="linear_attention"):
@@ -256,10 +265,22 @@ def test_a_module_changed_behind_the_engines_back_is_an_error():
 
 def test_sliding_windows_are_enforced_by_mask():
     torch.manual_seed(0)
-    model = Qwen3ForCausalLM(Qwen3Config(
-        vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, head_dim=16,
-        intermediate_size=32, use_sliding_window=True, sliding_window=8, max_window_layers=1, max_position_embeddings=128,
-        initializer_range=0.2))
+    model = Qwen3ForCausalLM(
+        Qwen3Config(
+            vocab_size=VOCABULARY,
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            head_dim=16,
+            intermediate_size=32,
+            use_sliding_window=True,
+            sliding_window=8,
+            max_window_layers=1,
+            max_position_embeddings=128,
+            initializer_range=0.2,
+        )
+    )
     assert "sliding_attention" in model.config.layer_types
     engine = EmbeddedEngine(model)
     requests = [request("a", np.arange(30), 40, key=1), request("b", np.arange(5), 60, key=2)]

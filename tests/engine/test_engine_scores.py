@@ -10,15 +10,28 @@ from gfcr.run.seeds import stream_key
 from gfcr.types import Sampling, SegmentKind
 
 PLAIN = [Sampling(temperature=0.7), Sampling()]
-TRUNCATING = [Sampling(top_k=5), Sampling(temperature=0.7, top_p=0.9), Sampling(min_p=0.05, banned=(3, 4)),
-              Sampling(temperature=0.7, top_k=9, top_p=0.8, min_p=0.02), Sampling(temperature=0)]
+TRUNCATING = [
+    Sampling(top_k=5),
+    Sampling(temperature=0.7, top_p=0.9),
+    Sampling(min_p=0.05, banned=(3, 4)),
+    Sampling(temperature=0.7, top_k=9, top_p=0.8, min_p=0.02),
+    Sampling(temperature=0),
+]
 PENALISED = [Sampling(repetition_penalty=1.3), Sampling(presence_penalty=0.5, frequency_penalty=0.2, temperature=0.7)]
 
 
 def mixed(laws, count=48, seed=0, longest=90):
     rng = np.random.default_rng(seed)
-    return [request(f"r{i}", rng.integers(0, VOCABULARY, rng.integers(1, 50)), int(rng.integers(1, longest)), laws[i % len(laws)],
-                    key=stream_key(7, "sample", i)) for i in range(count)]
+    return [
+        request(
+            f"r{i}",
+            rng.integers(0, VOCABULARY, rng.integers(1, 50)),
+            int(rng.integers(1, longest)),
+            laws[i % len(laws)],
+            key=stream_key(7, "sample", i),
+        )
+        for i in range(count)
+    ]
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
@@ -33,7 +46,9 @@ def test_rollouts_score_as_sampled(kind, laws):
 def test_forks_and_resumes_score_as_sampled(kind):
     engine = shared_engine(kind)
     rng = np.random.default_rng(1)
-    parents = [request(f"p{i}", rng.integers(0, VOCABULARY, 11 + i), 60, PLAIN[i % 2], key=100 + i, retain=True) for i in range(6)]
+    parents = [
+        request(f"p{i}", rng.integers(0, VOCABULARY, 11 + i), 60, PLAIN[i % 2], key=100 + i, retain=True) for i in range(6)
+    ]
     for parent in parents:
         engine.submit(parent)
     engine.step(40)

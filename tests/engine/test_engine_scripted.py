@@ -44,7 +44,7 @@ def test_lengths_are_log_normal_and_limits_hold():
     cut = np.array([c.stop is StopReason.MAX_TOKENS for c in out.values()])
     assert lengths.max() == 100
     assert (lengths[cut] == 100).all()
-    assert abs(np.median(lengths) - 50 * np.exp(-0.7**2 / 2)) < 3
+    assert abs(np.median(lengths) - 50 * np.exp(-(0.7**2) / 2)) < 3
     assert {c.stop for c in run(engine(), [request("x", [1], 9)]).values()} == {StopReason.MAX_TOKENS}
 
 
@@ -102,7 +102,10 @@ def test_decoded_counts_every_sampled_token_once():
 
 def test_scripted_answers_by_id_by_prompt_and_member_and_by_function():
     script = {"r1": ((7, 8, 0), StopReason.EOS), ("bc", 0): ((3, 0), StopReason.EOS), ("bc", 1): ((4, 4, 4, 4), StopReason.EOS)}
-    out = run(engine(script), [request("r1", [9], 9), request("a", [1, 2], 9), request("b", [1, 2], 3), request("c", [1, 2], 4, eos=(0,))])
+    out = run(
+        engine(script),
+        [request("r1", [9], 9), request("a", [1, 2], 9), request("b", [1, 2], 3), request("c", [1, 2], 4, eos=(0,))],
+    )
     assert (out["r1"].ids.tolist(), out["r1"].stop) == ([7, 8, 0], StopReason.EOS)
     assert out["a"].ids.tolist() == [3, 0]
     assert (out["b"].ids.tolist(), out["b"].stop) == ([4, 4, 4], StopReason.MAX_TOKENS)
@@ -161,7 +164,9 @@ def test_load_is_refused_while_live_and_the_fingerprint_names_the_version():
     assert run(one, [request("y", [1], 3, law)])["y"].tracks["kept_mass"].tolist() == [1, 1, 1]
 
 
-@pytest.mark.parametrize(("bad", "message"), [({"ids": []}, "no tokens"), ({"n": 0}, "at least 1"), ({"ids": [40]}, "vocabulary")])
+@pytest.mark.parametrize(
+    ("bad", "message"), [({"ids": []}, "no tokens"), ({"n": 0}, "at least 1"), ({"ids": [40]}, "vocabulary")]
+)
 def test_bad_requests_are_refused(bad, message):
     with pytest.raises(ValueError, match=message):
         engine().submit(request(**{"name": "x", "ids": [1], "n": 3} | bad))

@@ -40,13 +40,21 @@ def credited(*segments, advantage=1.0, name="r", train_path=None, **credit):
 
 
 def mask(batch, row=0):
-    return "".join("#" if m else "." for m in batch.rl_mask[batch.offsets[row]:batch.offsets[row + 1]])
+    return "".join("#" if m else "." for m in batch.rl_mask[batch.offsets[row] : batch.offsets[row + 1]])
 
 
 def test_several_turns_with_a_tool_and_forced_tokens():
-    batch = batch_with(credited(
-        plain(P, 3), plain(SegmentKind.GUIDANCE, 2), action(2), plain(SegmentKind.OBSERVATION, 3, turn=0, author="tool:search"),
-        plain(SegmentKind.FORCED, 1), action(4, turn=1), advantage=-0.5))
+    batch = batch_with(
+        credited(
+            plain(P, 3),
+            plain(SegmentKind.GUIDANCE, 2),
+            action(2),
+            plain(SegmentKind.OBSERVATION, 3, turn=0, author="tool:search"),
+            plain(SegmentKind.FORCED, 1),
+            action(4, turn=1),
+            advantage=-0.5,
+        )
+    )
     assert mask(batch) == "....." + "##" + "...." + "####"
     assert np.isnan(batch.advantages[~batch.rl_mask]).all()
     assert set(batch.advantages[batch.rl_mask]) == {-0.5}
@@ -56,7 +64,14 @@ def test_several_turns_with_a_tool_and_forced_tokens():
 
 def test_several_agents_in_one_rollout_may_differ_in_loss():
     """The other policy's tokens are actions of the rollout without a loss of ours."""
-    batch = batch_with(credited(plain(P, 1), action(2, author="planner"), action(3, author="solver", role=LossRole.NONE), action(1, author="planner")))
+    batch = batch_with(
+        credited(
+            plain(P, 1),
+            action(2, author="planner"),
+            action(3, author="solver", role=LossRole.NONE),
+            action(1, author="planner"),
+        )
+    )
     assert mask(batch) == ".##...#"
     assert not np.isnan(batch.behaviour[1:]).any()
 
@@ -153,11 +168,22 @@ def test_groups_are_told_apart_by_id_though_the_task_is_the_same():
 
 
 def test_temperature_and_tracks_of_each_segment_reach_the_batch():
-    warm = Segment(SegmentKind.ACTION, [1, 2], [-1, -1], sampling=Sampling(temperature=0.7), role=LossRole.RL, source=TokenSource.SAMPLED,
-                   tracks={"proximal": [-2, -2], "reference": [-3, -3]})
+    warm = Segment(
+        SegmentKind.ACTION,
+        [1, 2],
+        [-1, -1],
+        sampling=Sampling(temperature=0.7),
+        role=LossRole.RL,
+        source=TokenSource.SAMPLED,
+        tracks={"proximal": [-2, -2], "reference": [-3, -3]},
+    )
     batch = batch_with(credited(plain(P, 1), warm))
     assert batch.temperature[1:] == pytest.approx([0.7, 0.7])
-    assert (batch.behaviour[1:].tolist(), batch.proximal[1:].tolist(), batch.reference[1:].tolist()) == ([-1] * 2, [-2] * 2, [-3] * 2)
+    assert (batch.behaviour[1:].tolist(), batch.proximal[1:].tolist(), batch.reference[1:].tolist()) == (
+        [-1] * 2,
+        [-2] * 2,
+        [-3] * 2,
+    )
 
 
 def test_a_row_without_loss_tokens_counts_in_no_denominator():

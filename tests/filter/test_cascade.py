@@ -42,7 +42,12 @@ def judge(gates, verifiers, steps=(), of=None, **more):
 
 def test_a_verifier_sees_the_policys_own_tokens_only():
     own = [Segment(SegmentKind.ACTION, ids, np.zeros(len(ids))) for ids in ([7, 8], [9])]
-    strange = [plain(SegmentKind.GUIDANCE, 1), plain(SegmentKind.OBSERVATION, 3), plain(SegmentKind.FORCED, 2), plain(SegmentKind.DEMO, 2)]
+    strange = [
+        plain(SegmentKind.GUIDANCE, 1),
+        plain(SegmentKind.OBSERVATION, 3),
+        plain(SegmentKind.FORCED, 2),
+        plain(SegmentKind.DEMO, 2),
+    ]
     seen, gate, steps = Saying("v", scored(1.0, True)), Saying("g", scored(1.0)), Saying("s", [])
     path = (plain(SegmentKind.PROMPT, 4), strange[0], own[0], strange[1], strange[2], own[1], strange[3])
     judge([gate], [seen], [steps], rollout("r", *path))

@@ -49,12 +49,16 @@ def test_an_answer_that_the_gate_refuses_is_a_wrong_answer_in_the_baseline():
 
 
 def test_invalid_reward_is_a_setting():
-    run = lab("ri", k=2, filter={"gates": [{"name": "format"}], "credit": {"name": "dr-grpo"}, "admission": {"invalid_reward": -1.0}})
+    run = lab(
+        "ri", k=2, filter={"gates": [{"name": "format"}], "credit": {"name": "dr-grpo"}, "admission": {"invalid_reward": -1.0}}
+    )
     assert row_advantages(batch_of(run.drive())) == [1.0, -1.0]
 
 
 def test_overlong_masking_leaves_baseline_loss_and_denominator():
-    run = lab("rwwt", filter={"credit": {"name": "dr-grpo"}, "admission": {"overlong": "mask"}}, loss={"normalise": "sequence-mean"})
+    run = lab(
+        "rwwt", filter={"credit": {"name": "dr-grpo"}, "admission": {"overlong": "mask"}}, loss={"normalise": "sequence-mean"}
+    )
     batch = batch_of(run.drive())
     assert row_advantages(batch) == pytest.approx([2 / 3, -1 / 3, -1 / 3])
     assert batch.token_weights()[batch.rl_mask].tolist() == pytest.approx([1 / 24] * 8 + [1 / 12] * 8)
@@ -86,6 +90,10 @@ def test_linear_topology_with_a_credit_of_its_own_trains_on_single_answers(monke
     from gfcr.registry import INDEX, Slot
 
     monkeypatch.setitem(INDEX[Slot.CREDIT], "raw", "lifecycle_methods:RawReward")
-    run = lab("r", n_tasks=2, generate={"topology": {"name": "linear"}},
-              filter={"credit": {"name": "raw"}, "admission": {"drop_zero_variance": False}})
+    run = lab(
+        "r",
+        n_tasks=2,
+        generate={"topology": {"name": "linear"}},
+        filter={"credit": {"name": "raw"}, "admission": {"drop_zero_variance": False}},
+    )
     assert row_advantages(batch_of(run.drive())) == [1.0, 1.0]

@@ -14,14 +14,21 @@ from gfcr.types import Drop, StopReason
 from group_cases import advantages, group, member
 
 KEEP = AdmissionSettings(drop_zero_variance=False)
-CREDITS = [GRPO(GRPO.Settings(), None), GRPO(GRPO.Settings(std="sample"), None), GRPO(GRPO.Settings(eps=0), None),
-           DrGRPO(Settings(), None), RLOO(Settings(), None)]
+CREDITS = [
+    GRPO(GRPO.Settings(), None),
+    GRPO(GRPO.Settings(std="sample"), None),
+    GRPO(GRPO.Settings(eps=0), None),
+    DrGRPO(Settings(), None),
+    RLOO(Settings(), None),
+]
 DR = CREDITS[3]
 each_credit = pytest.mark.parametrize("credit", CREDITS, ids=["population", "sample", "eps0", "dr-grpo", "rloo"])
 
 
 @each_credit
-@pytest.mark.parametrize("rewards", [[0.1] * 3, [0.2] * 8, [0.35] * 7, [1e8 + 0.1] * 5, [float(np.float32(0.1)), 0.1, 0.1], [5.0] * 3])
+@pytest.mark.parametrize(
+    "rewards", [[0.1] * 3, [0.2] * 8, [0.35] * 7, [1e8 + 0.1] * 5, [float(np.float32(0.1)), 0.1, 0.1], [5.0] * 3]
+)
 def test_an_all_equal_group_has_advantage_exactly_zero(credit, rewards):
     assert advantages(group(rewards), credit, KEEP) == [0.0] * len(rewards)
 
@@ -105,8 +112,12 @@ def test_deleting_a_member_outside_the_baseline_changes_no_credit(credit):
     """Invariant 12, for every way out of the baseline."""
     settings = AdmissionSettings(overlong="mask")
     base = advantages(group([1.0, 0.0, 0.0, 1.0, 0.0]), credit, settings)
-    for extra in (member("x", None), member("x", 100.0, stop=StopReason.MAX_TOKENS), member("x", 100.0, drop=Drop.REPLACED),
-                  member("x", -100.0, drop=Drop.PRUNED)):
+    for extra in (
+        member("x", None),
+        member("x", 100.0, stop=StopReason.MAX_TOKENS),
+        member("x", 100.0, drop=Drop.REPLACED),
+        member("x", -100.0, drop=Drop.PRUNED),
+    ):
         made = group([1.0, 0.0, 0.0, 1.0, 0.0])
         made.members["x"] = extra
         assert advantages(made, credit, settings) == [*base, None]
@@ -174,5 +185,3 @@ def test_credit_reads_the_shaped_reward_where_there_is_one():
 @pytest.mark.parametrize("slot", [Slot.CREDIT])
 def test_every_group_credit_is_under_these_tests(slot):
     assert set(INDEX[slot]) == {"grpo", "dr-grpo", "rloo"}, "add the new credit to CREDITS"
-
-

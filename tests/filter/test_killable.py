@@ -45,14 +45,28 @@ def pid_of(verifier):
 
 def test_a_verdict_comes_back_as_it_was_given(verifier):
     verdict = ask(verifier, "judge", "four")
-    assert (verdict.status, verdict.score, verdict.correct, verdict.verifier, verdict.version) == (Status.SCORED, 4.0, True, "judge", "3")
+    assert (verdict.status, verdict.score, verdict.correct, verdict.verifier, verdict.version) == (
+        Status.SCORED,
+        4.0,
+        True,
+        "judge",
+        "3",
+    )
 
 
-@pytest.mark.parametrize(("prompt", "evidence"), [
-    ("loop", "no verdict within 0.3 s; killed"), ("sleep 60", "no verdict within 0.3 s; killed"), ("die", "killed by signal 9"),
-    ("exit", "exit code 3"), ("quit", "exit code 5"), ("raise", "RuntimeError: the grader is broken"),
-    ("rubbish", "returned dict, not a Verdict"), ("unpicklable", "Error"),
-])
+@pytest.mark.parametrize(
+    ("prompt", "evidence"),
+    [
+        ("loop", "no verdict within 0.3 s; killed"),
+        ("sleep 60", "no verdict within 0.3 s; killed"),
+        ("die", "killed by signal 9"),
+        ("exit", "exit code 3"),
+        ("quit", "exit code 5"),
+        ("raise", "RuntimeError: the grader is broken"),
+        ("rubbish", "returned dict, not a Verdict"),
+        ("unpicklable", "Error"),
+    ],
+)
 def test_a_verifier_that_misbehaves_is_unscorable_and_the_next_call_works(verifier, prompt, evidence):
     started = time.monotonic()
     verdict = ask(verifier, prompt)
@@ -111,12 +125,14 @@ def test_a_child_dies_with_its_parent_even_when_that_is_killed(tmp_path):
     import subprocess
     import sys
 
-    code = ("import os, sys; from gfcr.filter.killable import KillableVerifier; from killable_cases import Judge\n"
-            "from gfcr.types import Task, StopReason\n"
-            "v = KillableVerifier(Judge(), 60)\n"
-            "pid = v.judge(Task('t', 'pid'), '', StopReason.EOS).evidence\n"
-            f"open({str(tmp_path / 'pid')!r}, 'w').write(pid)\n"
-            "os.kill(os.getpid(), 9)")
+    code = (
+        "import os, sys; from gfcr.filter.killable import KillableVerifier; from killable_cases import Judge\n"
+        "from gfcr.types import Task, StopReason\n"
+        "v = KillableVerifier(Judge(), 60)\n"
+        "pid = v.judge(Task('t', 'pid'), '', StopReason.EOS).evidence\n"
+        f"open({str(tmp_path / 'pid')!r}, 'w').write(pid)\n"
+        "os.kill(os.getpid(), 9)"
+    )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     assert subprocess.run([sys.executable, "-c", code], env=environment, check=False).returncode == -9
     assert gone(int((tmp_path / "pid").read_text()))
@@ -152,8 +168,15 @@ def test_recipes_contain_third_party_verifiers_and_run_built_in_ones_in_process(
     from lifecycle_cases import lab
 
     monkeypatch.setitem(INDEX[Slot.VERIFIER], "wild", "lifecycle_methods:Wild")
-    made = lab("r", filter={"gates": [{"name": "format"}], "verifiers": [{"name": "exact"}, {"name": "wild"}],
-                            "steps": [{"name": "program-steps"}], "seconds": 0.7})
+    made = lab(
+        "r",
+        filter={
+            "gates": [{"name": "format"}],
+            "verifiers": [{"name": "exact"}, {"name": "wild"}],
+            "steps": [{"name": "program-steps"}],
+            "seconds": 0.7,
+        },
+    )
     gate, exact, wild, steps = *made.cascade.gates, *made.cascade.verifiers, *made.cascade.steps
     assert [isinstance(v, KillableVerifier) for v in (gate, exact, wild, steps)] == [False, False, True, False]
     assert wild.seconds == 0.7

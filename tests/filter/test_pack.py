@@ -36,7 +36,9 @@ def tree_group(shape, advantages, weights, name="g"):
 def credit_by_node(groups, batch, packed):
     """Summed loss weight x advantage x rl weight per (node, token): the coefficient of each token's log-probability."""
     out = defaultdict(float)
-    coefficient = np.where(batch.rl_mask, batch.token_weights() * np.nan_to_num(batch.advantages) * np.nan_to_num(batch.rl_weights), 0.0)
+    coefficient = np.where(
+        batch.rl_mask, batch.token_weights() * np.nan_to_num(batch.advantages) * np.nan_to_num(batch.rl_weights), 0.0
+    )
     row = 0
     for made in groups:
         for one in [list(made.members.values())] if packed else [[m] for m in made.members.values()]:
@@ -54,8 +56,12 @@ def credit_by_node(groups, batch, packed):
 
 
 @pytest.mark.parametrize(("normalise", "constant"), MODES)
-@given(parents=st.lists(st.integers(-1, 6), min_size=1, max_size=9), lengths=st.lists(st.integers(1, 4), min_size=9, max_size=9),
-       advantages=st.lists(st.floats(-2, 2), min_size=1, max_size=5), weights=st.lists(st.floats(0.25, 2), min_size=1, max_size=3))
+@given(
+    parents=st.lists(st.integers(-1, 6), min_size=1, max_size=9),
+    lengths=st.lists(st.integers(1, 4), min_size=9, max_size=9),
+    advantages=st.lists(st.floats(-2, 2), min_size=1, max_size=5),
+    weights=st.lists(st.floats(0.25, 2), min_size=1, max_size=3),
+)
 def test_packed_and_per_leaf_rows_give_every_token_the_same_credit(normalise, constant, parents, lengths, advantages, weights):
     shape = [(min(parent, i - 1), lengths[i]) for i, parent in enumerate(parents)]
     groups = [tree_group(shape, advantages, weights, "a"), tree_group(shape, advantages[::-1], weights, "b")]

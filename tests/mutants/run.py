@@ -69,7 +69,9 @@ def judge(mutant: Mutant) -> tuple[Mutant, str, str, float]:
         if applied.returncode:
             return mutant, "DOES NOT APPLY", applied.stderr.strip().splitlines()[0], perf_counter() - started
         code, output = pytest(tree, mutant.tests)
-        red = next((line.removeprefix("FAILED ").split(" - ")[0] for line in output.splitlines() if line.startswith("FAILED ")), "")
+        red = next(
+            (line.removeprefix("FAILED ").split(" - ")[0] for line in output.splitlines() if line.startswith("FAILED ")), ""
+        )
         outcome = {0: "SURVIVED", 1: "killed", -1: "TIMED OUT"}.get(code, f"BROKEN (pytest exit code {code})")
         return mutant, outcome if code != 1 or red else "BROKEN (an error, not a failure)", red, perf_counter() - started
 

@@ -49,7 +49,13 @@ def test_memory_comes_back_from_json_with_order_verdicts_and_bounds():
     back.load_state_dict(json.loads(json.dumps(memory.state_dict())), kept.__getitem__)
     for old, new in zip(memory.of_task("t"), back.of_task("t"), strict=True):
         assert (old.id, old.kind, old.signals, old.round, old.version, old.provenance) == (
-            new.id, new.kind, new.signals, new.round, new.version, new.provenance)
+            new.id,
+            new.kind,
+            new.signals,
+            new.round,
+            new.version,
+            new.provenance,
+        )
         assert new.rollout is kept[new.rollout.id]
     assert back.add(artifact("same", n=2)) == (False, "duplicate")
     back.add(artifact("three", n=3))
@@ -74,8 +80,13 @@ def test_the_store_rule_takes_fresh_verified_answers_only():
 
 def solved_then_wrong(option=1, k=8, credit=None, second="w", **sections):
     """A first round with one right answer of k, a second one that goes by `second`."""
-    made = lab("r" + "w" * (k - 1), k=k, filter={"credit": credit or {"name": "grpo", "eps": 0}, **sections.pop("filter", {})},
-               replay={"store": [{"name": "correct"}], "augment": [{"name": "ar3po", "option": option}]}, **sections)
+    made = lab(
+        "r" + "w" * (k - 1),
+        k=k,
+        filter={"credit": credit or {"name": "grpo", "eps": 0}, **sections.pop("filter", {})},
+        replay={"store": [{"name": "correct"}], "augment": [{"name": "ar3po", "option": option}]},
+        **sections,
+    )
     made.drive()
     made.engine.script = second
     return made
@@ -113,7 +124,7 @@ def test_option_2_shifts_the_baseline_and_carries_no_loss():
 
 
 def test_the_replaced_answer_leaves_and_only_one_does():
-    group_, = solved_then_wrong().drive().groups.values()
+    (group_,) = solved_then_wrong().drive().groups.values()
     assert [m.drop for m in group_.members.values()].count(Drop.REPLACED) == 1
     assert len(group_.members) == 9
     assert len(group_.fresh()) == 8
@@ -122,7 +133,7 @@ def test_the_replaced_answer_leaves_and_only_one_does():
 def test_the_injected_answer_is_never_counted_as_fresh():
     made = solved_then_wrong()
     before = made.slots.posterior._right.copy()
-    group_, = made.drive().groups.values()
+    (group_,) = made.drive().groups.values()
     assert group_.outcomes() == (0, 8)
     assert made.slots.posterior._right.tolist() == (before * 0.7).tolist()
     assert made.slots.posterior._wrong[0] == pytest.approx(7 * 0.7 + 8)
@@ -132,24 +143,24 @@ def test_the_injected_answer_is_never_counted_as_fresh():
 
 @pytest.mark.parametrize("second", ["rw", "r", "wwwwwwwr"])
 def test_a_group_with_a_right_answer_gets_no_injection(second):
-    group_, = solved_then_wrong(second=second).drive().groups.values()
+    (group_,) = solved_then_wrong(second=second).drive().groups.values()
     assert {m.role for m in group_.members.values()} == {Role.FRESH}
 
 
 def test_a_group_nobody_could_judge_gets_no_injection():
     made = solved_then_wrong()
     object.__setattr__(made.tasks[0], "reference", None)
-    group_, = made.drive().groups.values()
+    (group_,) = made.drive().groups.values()
     assert {m.role for m in group_.members.values()} == {Role.FRESH}
 
 
 def test_refused_answers_are_wrong_answers_for_reuse_too():
-    group_, = solved_then_wrong(second="i", filter={"gates": [{"name": "format"}]}).drive().groups.values()
+    (group_,) = solved_then_wrong(second="i", filter={"gates": [{"name": "format"}]}).drive().groups.values()
     assert [m.role for m in group_.members.values()].count(Role.INJECTED) == 1
 
 
 def test_without_a_known_answer_nothing_is_injected():
-    group_, = lab("w", k=4, replay=REUSE).drive().groups.values()
+    (group_,) = lab("w", k=4, replay=REUSE).drive().groups.values()
     assert {m.drop for m in group_.members.values()} == {Drop.ZERO_VARIANCE}
 
 
@@ -166,7 +177,7 @@ def test_which_answer_is_injected_is_a_function_of_the_seed():
         made.engine.script = lambda prompt, nth: ["=a+00#00", "=a+00a+00#00", "=#00", "w"][nth % 4]
         made.drive()
         made.engine.script = "w"
-        decision, = (d for d in made.drive().decisions if d.slot == "augment")
+        (decision,) = (d for d in made.drive().decisions if d.slot == "augment")
         return decision.subject
 
     assert chosen(1) == chosen(1)

@@ -52,8 +52,16 @@ def prompt(n: int = 3, key: str = "p") -> Node:
 
 def action(key: str, parent: str | None, n: int = 4, **changes: Any) -> Node:
     rng = np.random.default_rng(len(key) + n)
-    given = {"ids": rng.integers(0, 99, n), "logprobs": -rng.random(n), "author": "policy", "version": 2, "sampling": LAW,
-                 "role": LossRole.RL, "source": TokenSource.SAMPLED, "tracks": {"entropy": rng.random(n)}}
+    given = {
+        "ids": rng.integers(0, 99, n),
+        "logprobs": -rng.random(n),
+        "author": "policy",
+        "version": 2,
+        "sampling": LAW,
+        "role": LossRole.RL,
+        "source": TokenSource.SAMPLED,
+        "tracks": {"entropy": rng.random(n)},
+    }
     return Node(key, parent, Segment(SegmentKind.ACTION, **(given | changes)))
 
 
@@ -73,26 +81,43 @@ def tree() -> Group:
     leaves = [action(f"leaf{i}", "trunk", n=i) for i in range(3)]
     group = Group("g-tree", task(), 4, 2, planned=3, stage=1, state=GroupState.CLOSED, reason="enough")
     for i, leaf in enumerate(leaves):
-        rollout = Rollout(f"tree{i}", group.task.id, (root, trunk, leaf), StopReason.EOS, seed=2**64 - 1 - i,
-                          cost=Cost(generated=4 + i, verifier_seconds=0.1 + i))
+        rollout = Rollout(
+            f"tree{i}",
+            group.task.id,
+            (root, trunk, leaf),
+            StopReason.EOS,
+            seed=2**64 - 1 - i,
+            cost=Cost(generated=4 + i, verifier_seconds=0.1 + i),
+        )
         group.members[rollout.id] = Member(rollout, signals=verdict(i == 1), credit=Credit(0.5 - i))
     return group
 
 
 def turns() -> Group:
     """Several turns, agents and weight versions in one rollout; environment states."""
-    nodes = [prompt(5, "q"), action("a0", "q", version=7, author="planner"),
-             Node("o0", "a0", Segment(SegmentKind.OBSERVATION, np.array([9, 9]), author="shell")),
-             action("a1", "o0", turn=1, version=8, author="coder", tracks={}, source=TokenSource.DRAFT_EXACT),
-             Node("f1", "a1", Segment(SegmentKind.FORCED, np.empty(0, np.int32), turn=1)),
-             action("a2", "f1", turn=2, version=9, author="coder", sampling=Sampling(0.0))]
-    rollout = Rollout("multi", "t", tuple(nodes), StopReason.MAX_TURNS, state_keys=("s0", "", "s2"),
-                      times=Times(-0.0, 1.5, NAN), meta={"host": "ñ"})
+    nodes = [
+        prompt(5, "q"),
+        action("a0", "q", version=7, author="planner"),
+        Node("o0", "a0", Segment(SegmentKind.OBSERVATION, np.array([9, 9]), author="shell")),
+        action("a1", "o0", turn=1, version=8, author="coder", tracks={}, source=TokenSource.DRAFT_EXACT),
+        Node("f1", "a1", Segment(SegmentKind.FORCED, np.empty(0, np.int32), turn=1)),
+        action("a2", "f1", turn=2, version=9, author="coder", sampling=Sampling(0.0)),
+    ]
+    rollout = Rollout(
+        "multi",
+        "t",
+        tuple(nodes),
+        StopReason.MAX_TURNS,
+        state_keys=("s0", "", "s2"),
+        times=Times(-0.0, 1.5, NAN),
+        meta={"host": "ñ"},
+    )
     group = Group("g-turns", task(environment={"kind": "shell", "limit": 2.5, "ok": None}, tools=('{"name":"sh"}',)), 4, 9)
     steps = (StepScore(5, 9, "turn", -0.0, 3, "mc"), StepScore(9, 11, "turn", None), StepScore(11, 15, "token", NAN))
     advantage = np.array([0, NAN, -0.0, 1e-30, 5, *([0.25] * 14)], np.float32)
-    group.members["multi"] = Member(rollout, signals=verdict(None, 0.125, steps=steps, uncertainty=NAN, novelty=-0.0),
-                                    credit=Credit(advantage, 0.5, 0.1))
+    group.members["multi"] = Member(
+        rollout, signals=verdict(None, 0.125, steps=steps, uncertainty=NAN, novelty=-0.0), credit=Credit(advantage, 0.5, 0.1)
+    )
     return group
 
 
@@ -110,24 +135,38 @@ def injected() -> Group:
         "guided": Member(guided, in_baseline=False, cohort="hinted", signals=verdict(True)),
         "old": Member(old, Role.INJECTED, in_baseline=False, source="artifact-1", credit=Credit(-0.0, NAN, np.float32(0.1))),
         "as-demo": Member(demo, Role.DEMO, in_loss=False, drop=Drop.NO_LOSS),
-        "bare": Member(bare, Role.RESUMED, drop=Drop.FAILED,
-                       signals=Signals({"j": Verdict("judge", "1", Status.UNSCORABLE, evidence="time-out")}, "j"))}
+        "bare": Member(
+            bare,
+            Role.RESUMED,
+            drop=Drop.FAILED,
+            signals=Signals({"j": Verdict("judge", "1", Status.UNSCORABLE, evidence="time-out")}, "j"),
+        ),
+    }
     return group
 
 
 def media() -> Group:
     """Chat messages with media parts; several rewards, shaped; preferences and comparisons."""
     parts = (Part(PartKind.TEXT, "look"), Part(PartKind.IMAGE, uri="file:///a.png", sha256="00"), Part(PartKind.VIDEO, uri="v"))
-    of = Task("vision", (Message("system", ()), Message("user", parts, name="ann")), reference={"k": [1, NAN], "t": (1, 2)},
-              reference_rev="3", category="hard", meta={"1": 1.0, "n": None},
-              origin=Origin("generated", "gen", "5", ("a", "b")))
+    of = Task(
+        "vision",
+        (Message("system", ()), Message("user", parts, name="ann")),
+        reference={"k": [1, NAN], "t": (1, 2)},
+        reference_rev="3",
+        category="hard",
+        meta={"1": 1.0, "n": None},
+        origin=Origin("generated", "gen", "5", ("a", "b")),
+    )
     group = Group("g-media", of, 5, 3)
     for i in range(2):
         rollout = Rollout(f"m{i}", of.id, (prompt(), action(f"ma{i}", "p")), StopReason.STOP_STRING)
         signals = verdict(bool(i), rewards={"format": None, "$len": -0.5, "nan": NAN}, reward=0.5, shaped=np.float32(0.3))
         group.members[rollout.id] = Member(rollout, signals=signals)
     group.preferences = [Preference("m1", "m0", 0.7)]
-    group.comparisons = [Comparison((("m1",), ("m0",)), ("m0", "m1"), "llm", "4", "$better"), Comparison((), ("m0", "m1"), "llm")]
+    group.comparisons = [
+        Comparison((("m1",), ("m0",)), ("m0", "m1"), "llm", "4", "$better"),
+        Comparison((), ("m0", "m1"), "llm"),
+    ]
     return group
 
 
@@ -140,18 +179,37 @@ def batch() -> Batch:
     f = np.float32
     values = np.linspace(-3, 0, n).astype(f)
     return Batch(
-        offsets=np.array([0, 25, 25, 40]), input_ids=np.arange(n, dtype=np.int32), rl_mask=np.arange(n) > 20,
-        advantages=np.where(np.arange(n) > 20, f(-0.0), f(NAN)), rl_weights=np.ones(n, f), ce_weights=np.zeros(n, f),
-        behaviour=values, proximal=np.full(n, NAN, f), reference=np.full(n, NAN, f), temperature=np.full(n, 0.7, f),
-        versions=np.repeat(np.array([-1, 3], np.int32), 20), groups=np.array([0, 0, 1], np.int32), group_ids=("g-tree", "g-turns"),
-        rollout_ids=("tree0+tree1", "tree2", "multi"), normalise=Normalise.CONSTANT, constant=64.0,
-        parents=np.arange(n, dtype=np.int32) - 1, preferences=(PreferencePair(0, 1, 0.5),),
-        rewards={"exact": np.array([1, NAN, -0.0], f)}, media={2: ("file:///a.png",)}, round=4, version=3)
+        offsets=np.array([0, 25, 25, 40]),
+        input_ids=np.arange(n, dtype=np.int32),
+        rl_mask=np.arange(n) > 20,
+        advantages=np.where(np.arange(n) > 20, f(-0.0), f(NAN)),
+        rl_weights=np.ones(n, f),
+        ce_weights=np.zeros(n, f),
+        behaviour=values,
+        proximal=np.full(n, NAN, f),
+        reference=np.full(n, NAN, f),
+        temperature=np.full(n, 0.7, f),
+        versions=np.repeat(np.array([-1, 3], np.int32), 20),
+        groups=np.array([0, 0, 1], np.int32),
+        group_ids=("g-tree", "g-turns"),
+        rollout_ids=("tree0+tree1", "tree2", "multi"),
+        normalise=Normalise.CONSTANT,
+        constant=64.0,
+        parents=np.arange(n, dtype=np.int32) - 1,
+        preferences=(PreferencePair(0, 1, 0.5),),
+        rewards={"exact": np.array([1, NAN, -0.0], f)},
+        media={2: ("file:///a.png",)},
+        round=4,
+        version=3,
+    )
 
 
 def decisions() -> list[Decision]:
-    return [Decision("select", "g-tree", "open", "due", {"p": 0.5, "range": (0, 1), "worst": NAN}, task=task().id),
-            Decision("stop", "tree1", "prune", "hopeless \ud800"), Decision("round", "", "close", "")]
+    return [
+        Decision("select", "g-tree", "open", "due", {"p": 0.5, "range": (0, 1), "worst": NAN}, task=task().id),
+        Decision("stop", "tree1", "prune", "hopeless \ud800"),
+        Decision("round", "", "close", ""),
+    ]
 
 
 def same(a: Any, b: Any, where: str = "") -> None:

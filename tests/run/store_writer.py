@@ -1,6 +1,6 @@
 """A small run without torch: rounds, replay, a trainer of one weight vector, checkpoints, and its resume.
 
-    python store_writer.py DIRECTORY STEPS
+python store_writer.py DIRECTORY STEPS
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ def groups(step: int, weights: np.ndarray, old: Rollout | None) -> list[Group]:
         root = Node(f"p{task.id}", None, Segment(SegmentKind.PROMPT, np.arange(3)))
         for i in range(2):
             tokens = draw.integers(0, 50, 6)
-            segment = Segment(SegmentKind.ACTION, tokens, weights[0] - draw.random(6), version=step, sampling=Sampling(1.0),
-                              role=LossRole.RL)
+            segment = Segment(
+                SegmentKind.ACTION, tokens, weights[0] - draw.random(6), version=step, sampling=Sampling(1.0), role=LossRole.RL
+            )
             rollout = Rollout(f"r{step}.{g}.{i}", task.id, (root, Node(f"n{step}.{g}.{i}", root.id, segment)), StopReason.EOS)
             group.members[rollout.id] = Member(rollout, credit=Credit(float(draw.normal())))
         if old is not None:
@@ -66,10 +67,22 @@ def batch(step: int, found: list[Group]) -> Batch:
     paths = [m.rollout.path[1].segment for g in found for m in g.members.values()]
     n = sum(map(len, paths))
     zeros = np.zeros(n, np.float32)
-    return Batch(offsets=np.arange(len(paths) + 1) * 6, input_ids=np.concatenate([s.ids for s in paths]), rl_mask=np.ones(n, bool),
-                 advantages=zeros, rl_weights=zeros, ce_weights=zeros, behaviour=np.concatenate([s.logprobs for s in paths]),
-                 proximal=zeros, reference=zeros, temperature=zeros + 1, versions=np.full(n, step, np.int32),
-                 groups=np.zeros(len(paths), np.int32), group_ids=("g",), rollout_ids=tuple(map(str, range(len(paths)))))
+    return Batch(
+        offsets=np.arange(len(paths) + 1) * 6,
+        input_ids=np.concatenate([s.ids for s in paths]),
+        rl_mask=np.ones(n, bool),
+        advantages=zeros,
+        rl_weights=zeros,
+        ce_weights=zeros,
+        behaviour=np.concatenate([s.logprobs for s in paths]),
+        proximal=zeros,
+        reference=zeros,
+        temperature=zeros + 1,
+        versions=np.full(n, step, np.int32),
+        groups=np.zeros(len(paths), np.int32),
+        group_ids=("g",),
+        rollout_ids=tuple(map(str, range(len(paths)))),
+    )
 
 
 def start(path: Path) -> tuple[RunDirectory, int, np.ndarray, list[str]]:
@@ -108,9 +121,18 @@ def record(step: int, steps: int, found: list[Group], made: Batch | None, weight
     def save(folder: Path) -> Any:
         save_file({"w": weights}, folder / "model.safetensors")
 
-    return StepRecord(step, step, step + 1, found, made, step / steps, [Decision("select", f"g{step}.0", "open", "due")],
-                      {"reward": step / 7, "loss": float("nan")}, {"weights": weights, "kept": kept},
-                      save if step % EVERY == 0 else None)
+    return StepRecord(
+        step,
+        step,
+        step + 1,
+        found,
+        made,
+        step / steps,
+        [Decision("select", f"g{step}.0", "open", "due")],
+        {"reward": step / 7, "loss": float("nan")},
+        {"weights": weights, "kept": kept},
+        save if step % EVERY == 0 else None,
+    )
 
 
 def run_of(steps: int, path: Path) -> Path:

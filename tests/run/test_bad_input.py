@@ -36,34 +36,37 @@ def refused(tmp_path: Path, gfcr_cli: Callable[..., str]) -> Callable[..., str]:
     return call
 
 
-@pytest.mark.parametrize(("override", "named"), [
-    ("train.lrr=1", "unknown key 'train.lrr'\n  remedy: did you mean 'lr'?"),
-    ("trian.lr=1", "did you mean 'train'?"),
-    ("filter.credit.name=gppo", "filter.credit: there is no method 'gppo'\n  remedy: did you mean 'grpo'?"),
-    ("filter.credit.stdd=x", "filter.credit 'grpo': unknown key 'stdd'"),
-    ("generate.topology.k=1", "groups have one rollout: every advantage would be 0"),
-    ("generate.topology.k=0", "k: Input should be greater than or equal to 1 (got 0)"),
-    ("budget.tokens=0", "budget.tokens: Input should be greater than 0 (got 0)"),
-    ("budget.tokens=100", "budget.tokens = 100 cannot carry one round's smallest batch"),
-    ("budget.steps=none", "neither budget.tokens nor budget.steps limits the run"),
-    ("generate.sampling.temperature=-1", "generate.sampling.temperature = -1.0"),
-    ("generate.sampling.temperature=nan", "temperature: Input should be a finite number"),
-    ("generate.sampling.top_p=0", "generate.sampling.top_p = 0.0"),
-    ("generate.sampling.banned=[999]", "banned holds the token 999, the model's are 0 to 36"),
-    ("generate.sampling.banned=[-1]", "banned holds the token -1"),
-    (f"generate.sampling.banned={list(range(37))}", "banned holds all 37 tokens"),
-    ('generate.stop_strings=[""]', "stop_strings.0: String should have at least 1 character"),
-    ("generate.max_tokens=128", "generate.max_tokens = 128 leaves no room for a prompt: the model takes 128 tokens"),
-    ("train.lr=nan", "train.lr: Input should be a finite number (got nan)"),
-    ("train.lr=-1", "train.lr: Input should be greater than 0 (got -1"),
-    ("train.grad_clip=inf", "train.grad_clip: Input should be a finite number (got inf)"),
-    ("train.device=banana", "the model cannot be put on the device 'banana'"),
-    ("engine.device=cuda:77", "the model cannot be put on the device 'cuda:77'"),
-    ("train.lr", "--set 'train.lr' is not KEY=VALUE"),
-    ("tasks.path=/nowhere.jsonl", "there is no file /nowhere.jsonl"),
-    ("tasks.path=none", "tasks.source = 'file' without tasks.path"),
-    ("tasks.pool=X", ""),
-])
+@pytest.mark.parametrize(
+    ("override", "named"),
+    [
+        ("train.lrr=1", "unknown key 'train.lrr'\n  remedy: did you mean 'lr'?"),
+        ("trian.lr=1", "did you mean 'train'?"),
+        ("filter.credit.name=gppo", "filter.credit: there is no method 'gppo'\n  remedy: did you mean 'grpo'?"),
+        ("filter.credit.stdd=x", "filter.credit 'grpo': unknown key 'stdd'"),
+        ("generate.topology.k=1", "groups have one rollout: every advantage would be 0"),
+        ("generate.topology.k=0", "k: Input should be greater than or equal to 1 (got 0)"),
+        ("budget.tokens=0", "budget.tokens: Input should be greater than 0 (got 0)"),
+        ("budget.tokens=100", "budget.tokens = 100 cannot carry one round's smallest batch"),
+        ("budget.steps=none", "neither budget.tokens nor budget.steps limits the run"),
+        ("generate.sampling.temperature=-1", "generate.sampling.temperature = -1.0"),
+        ("generate.sampling.temperature=nan", "temperature: Input should be a finite number"),
+        ("generate.sampling.top_p=0", "generate.sampling.top_p = 0.0"),
+        ("generate.sampling.banned=[999]", "banned holds the token 999, the model's are 0 to 36"),
+        ("generate.sampling.banned=[-1]", "banned holds the token -1"),
+        (f"generate.sampling.banned={list(range(37))}", "banned holds all 37 tokens"),
+        ('generate.stop_strings=[""]', "stop_strings.0: String should have at least 1 character"),
+        ("generate.max_tokens=128", "generate.max_tokens = 128 leaves no room for a prompt: the model takes 128 tokens"),
+        ("train.lr=nan", "train.lr: Input should be a finite number (got nan)"),
+        ("train.lr=-1", "train.lr: Input should be greater than 0 (got -1"),
+        ("train.grad_clip=inf", "train.grad_clip: Input should be a finite number (got inf)"),
+        ("train.device=banana", "the model cannot be put on the device 'banana'"),
+        ("engine.device=cuda:77", "the model cannot be put on the device 'cuda:77'"),
+        ("train.lr", "--set 'train.lr' is not KEY=VALUE"),
+        ("tasks.path=/nowhere.jsonl", "there is no file /nowhere.jsonl"),
+        ("tasks.path=none", "tasks.source = 'file' without tasks.path"),
+        ("tasks.pool=X", ""),
+    ],
+)
 def test_settings(override: str, named: str, refused: Callable[..., str]) -> None:
     if override == "tasks.pool=X":
         assert "there is no pool 'X'" in refused("tasks.source=programs", "tasks.path=none", "tasks.heldout=none", override)
@@ -71,16 +74,23 @@ def test_settings(override: str, named: str, refused: Callable[..., str]) -> Non
         assert named in refused(override)
 
 
-@pytest.mark.parametrize(("text", "named"), [
-    ("", "has no rows"),
-    ("\n\n", "has no rows"),
-    (TASK + "{nope\n", "tasks.jsonl:2 is not JSON"),
-    (TASK + '{"prompt": "", "answer": "1"}\n{"answer": "1"}\n', "2 of 3 rows"),
-    ('{"x": 1}\n', "has no column for the prompt: looked for prompt, question"),
-    (FOREIGN + TASK, "1 of 2 tasks cannot be rendered, the first: task"),
-    (LONG + TASK, "1 of 2 tasks have prompts longer than 88 tokens (the model takes 128, answers up to 40); the longest has 16"),
-    ('{"prompt": [{"role": "user", "content": "ms?65"}], "answer": "56"}\n', "the tokenizer has no chat template"),
-], ids=["empty", "blank", "not JSON", "bad rows", "no columns", "unknown characters", "too long", "chat without template"])
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("", "has no rows"),
+        ("\n\n", "has no rows"),
+        (TASK + "{nope\n", "tasks.jsonl:2 is not JSON"),
+        (TASK + '{"prompt": "", "answer": "1"}\n{"answer": "1"}\n', "2 of 3 rows"),
+        ('{"x": 1}\n', "has no column for the prompt: looked for prompt, question"),
+        (FOREIGN + TASK, "1 of 2 tasks cannot be rendered, the first: task"),
+        (
+            LONG + TASK,
+            "1 of 2 tasks have prompts longer than 88 tokens (the model takes 128, answers up to 40); the longest has 16",
+        ),
+        ('{"prompt": [{"role": "user", "content": "ms?65"}], "answer": "56"}\n', "the tokenizer has no chat template"),
+    ],
+    ids=["empty", "blank", "not JSON", "bad rows", "no columns", "unknown characters", "too long", "chat without template"],
+)
 def test_tasks(text: str, named: str, tmp_path: Path, refused: Callable[..., str]) -> None:
     other = tmp_path / "other"
     other.mkdir()
@@ -88,7 +98,9 @@ def test_tasks(text: str, named: str, tmp_path: Path, refused: Callable[..., str
     assert named in refused(f"tasks.path={other / 'tasks.jsonl'}")
     if text not in ("", "\n\n"):
         (other / "mine.jsonl").write_text(TASK.replace("ms?65", "l+?60"))
-        assert named in refused(f"tasks.path={other / 'mine.jsonl'}", f"tasks.heldout={other / 'tasks.jsonl'}").replace("held-out ", "")
+        assert named in refused(f"tasks.path={other / 'mine.jsonl'}", f"tasks.heldout={other / 'tasks.jsonl'}").replace(
+            "held-out ", ""
+        )
 
 
 def test_held_out_tasks_among_the_tasks(tmp_path: Path, refused: Callable[..., str]) -> None:
@@ -106,7 +118,7 @@ def config(**changes: Any) -> Callable[[Path], None]:
 def cut(share: float) -> Callable[[Path], None]:
     def change(place: Path) -> None:
         raw = (place / "model.safetensors").read_bytes()
-        (place / "model.safetensors").write_bytes(raw[:int(len(raw) * share)])
+        (place / "model.safetensors").write_bytes(raw[: int(len(raw) * share)])
 
     return change
 
@@ -148,9 +160,17 @@ def test_models(what: str, tmp_path: Path, refused: Callable[..., str]) -> None:
     assert str(place) in said or what == "tokenizer of another model"
 
 
-@pytest.mark.parametrize(("text", "named"), [
-    (b"\xff\xfe\x00", "is not UTF-8 text"), (b"schema = ", "is not TOML"), (b"tasks = 3", "tasks: Input should be"),
-    (b"schema = 99", "schema = 99"), (b"[filter]\ncredit = 'grpo'", "filter.credit"), (b"[filter]\ncredit = {}", "filter.credit.name")])
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (b"\xff\xfe\x00", "is not UTF-8 text"),
+        (b"schema = ", "is not TOML"),
+        (b"tasks = 3", "tasks: Input should be"),
+        (b"schema = 99", "schema = 99"),
+        (b"[filter]\ncredit = 'grpo'", "filter.credit"),
+        (b"[filter]\ncredit = {}", "filter.credit.name"),
+    ],
+)
 def test_recipe_files(text: bytes, named: str, tmp_path: Path, gfcr_cli: Callable[..., str]) -> None:
     file = tmp_path / "my.toml"
     file.write_bytes(text)

@@ -60,13 +60,19 @@ CASES = {
     "all fail": {"script": "f", "sections": {}},
     "gate": {"script": "rwi", "sections": {"filter": {"gates": [{"name": "format"}]}}},
     "overlong": {"script": "rwt", "sections": {"filter": {"admission": {"overlong": "mask"}}}},
-    "refill": {"script": {t.prompt: "rw" if i % 3 else "w" for i, t in enumerate(tasks(9))},
-                   "sections": {"control": {"groups": 2, "refill": {"name": "dynamic-sampling", "oversample": 2.0}}}},
+    "refill": {
+        "script": {t.prompt: "rw" if i % 3 else "w" for i, t in enumerate(tasks(9))},
+        "sections": {"control": {"groups": 2, "refill": {"name": "dynamic-sampling", "oversample": 2.0}}},
+    },
     "staged": {"script": "wwrw", "sections": {"control": {"allocate": {"name": "staged", "stages": 2, "k": 2}}}},
-    "reuse": {"script": lambda prompt, nth: "r" if nth == 0 else "w",
-                  "sections": {"replay": {"store": [{"name": "correct"}], "augment": [{"name": "ar3po"}]}}},
-    "baseline only": {"script": lambda prompt, nth: "r" if nth == 0 else "w",
-                          "sections": {"replay": {"store": [{"name": "correct"}], "augment": [{"name": "ar3po", "option": 2}]}}},
+    "reuse": {
+        "script": lambda prompt, nth: "r" if nth == 0 else "w",
+        "sections": {"replay": {"store": [{"name": "correct"}], "augment": [{"name": "ar3po"}]}},
+    },
+    "baseline only": {
+        "script": lambda prompt, nth: "r" if nth == 0 else "w",
+        "sections": {"replay": {"store": [{"name": "correct"}], "augment": [{"name": "ar3po", "option": 2}]}},
+    },
 }
 
 
@@ -122,7 +128,9 @@ def test_metrics_read_completed_groups_and_mean_over_nothing_is_null():
     assert (row["reward_mean"], row["rollouts"], row["groups_trained"]) == (0.5, 6, 1)
     assert row["entropy_mean"] == 0.5
     empty = step_metrics([], [])
-    assert {empty[k] for k in ("reward_mean", "share_mixed", "response_length_mean", "entropy_mean", "share_truncated")} == {None}
+    assert {empty[k] for k in ("reward_mean", "share_mixed", "response_length_mean", "entropy_mean", "share_truncated")} == {
+        None
+    }
 
 
 def test_shuffled_signals_are_the_same_ones_on_other_members():
@@ -130,7 +138,11 @@ def test_shuffled_signals_are_the_same_ones_on_other_members():
     round_ = made.drive()
     groups = list(round_.groups.values())
     right = [m.signals.correct for g in groups for m in g.members.values()]
-    said = ["#" in "".join(map(str, m.rollout.own_tokens())) or len(m.rollout.own_tokens()) == 8 for g in groups for m in g.members.values()]
+    said = [
+        "#" in "".join(map(str, m.rollout.own_tokens())) or len(m.rollout.own_tokens()) == 8
+        for g in groups
+        for m in g.members.values()
+    ]
     assert sum(right) == 12
     assert right != said
     again = [m.signals.correct for g in groups for m in g.members.values()]

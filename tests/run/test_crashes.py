@@ -71,8 +71,13 @@ def exit_code(pid: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-CASES = [f"{name}:{mode}:{nth}" for name, modes in failpoints.names().items() for mode in modes for nth in (1, 2)
-         if nth == 1 or not name.startswith(("recipe", "create"))]
+CASES = [
+    f"{name}:{mode}:{nth}"
+    for name, modes in failpoints.names().items()
+    for mode in modes
+    for nth in (1, 2)
+    if nth == 1 or not name.startswith(("recipe", "create"))
+]
 
 
 @pytest.mark.parametrize("spec", CASES)

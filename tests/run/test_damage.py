@@ -55,23 +55,33 @@ def test_flipped_byte_in_a_checkpoint_and_the_way_round_it(path: Path) -> None:
         assert run.resume_point(before=4).checkpoint_step == 2
 
 
-@pytest.mark.parametrize("statement, says", [
-    ("UPDATE members SET reward = 1.0 WHERE step = 5 AND key = 0 AND grp = 0", "rows, step 5"),
-    ("UPDATE rollouts SET stop = 'failed' WHERE step = 1 AND key = 0", "rows, step 1"),
-    ("DELETE FROM decisions WHERE step = 3", "rows, step 3"),
-    ("DELETE FROM nodes WHERE step = 2 AND key = 1", "rows, step 2"),
-    ("UPDATE tasks SET body = replace(body, 'task 1', 'task 9')", "table tasks"),
-    ("UPDATE states SET body = zeroblob(40) WHERE step = 5", "table states, step 5"),
-])
+@pytest.mark.parametrize(
+    "statement, says",
+    [
+        ("UPDATE members SET reward = 1.0 WHERE step = 5 AND key = 0 AND grp = 0", "rows, step 5"),
+        ("UPDATE rollouts SET stop = 'failed' WHERE step = 1 AND key = 0", "rows, step 1"),
+        ("DELETE FROM decisions WHERE step = 3", "rows, step 3"),
+        ("DELETE FROM nodes WHERE step = 2 AND key = 1", "rows, step 2"),
+        ("UPDATE tasks SET body = replace(body, 'task 1', 'task 9')", "table tasks"),
+        ("UPDATE states SET body = zeroblob(40) WHERE step = 5", "table states, step 5"),
+    ],
+)
 def test_changed_rows_are_found(path: Path, statement: str, says: str) -> None:
     update(path, statement)
     (found,) = differences(path)
     assert says in found
 
 
-@pytest.mark.parametrize("statement", ["UPDATE steps SET version = 9 WHERE step = 1", "UPDATE steps SET metrics = '{}' WHERE step = 2",
-                                       "DELETE FROM steps WHERE step = 3", "DELETE FROM steps WHERE step = 5",
-                                       "UPDATE meta SET value = 'x' WHERE name = 'environment'"])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE steps SET version = 9 WHERE step = 1",
+        "UPDATE steps SET metrics = '{}' WHERE step = 2",
+        "DELETE FROM steps WHERE step = 3",
+        "DELETE FROM steps WHERE step = 5",
+        "UPDATE meta SET value = 'x' WHERE name = 'environment'",
+    ],
+)
 def test_a_broken_chain_is_refused(path: Path, statement: str) -> None:
     update(path, statement)
     with pytest.raises(Tampered, match="expected"):
@@ -111,7 +121,9 @@ def test_orphans_go_and_what_is_not_ours_stays(path: Path) -> None:
     assert not (path / "segments" / "6.bin").exists() and not (path / "checkpoints" / "5").exists()
 
 
-@pytest.mark.parametrize("damage", [lambda text: text[:-20], lambda text: text + "{}\n", lambda text: "", lambda text: text[300:]])
+@pytest.mark.parametrize(
+    "damage", [lambda text: text[:-20], lambda text: text + "{}\n", lambda text: "", lambda text: text[300:]]
+)
 def test_metrics_file_is_mended(path: Path, damage) -> None:
     file = path / "metrics.jsonl"
     whole = file.read_text()

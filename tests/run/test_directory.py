@@ -245,16 +245,26 @@ def test_files_are_durable_before_the_transaction_names_them(tmp_path: Path, mon
         return rename(self, target)
 
     with run:
-        assert run.db.execute("PRAGMA synchronous").fetchone() == (2,) and run.db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert run.db.execute("PRAGMA synchronous").fetchone() == (2,) and run.db.execute("PRAGMA journal_mode").fetchone() == (
+            "wal",
+        )
         monkeypatch.setattr(os, "fsync", logged_fsync)
         monkeypatch.setattr(Path, "rename", logged_rename)
         run.db.set_trace_callback(lambda text: log.append(text) if text in ("COMMIT", "BEGIN IMMEDIATE") else None)
         run.commit(store_writer.record(step, 9, [], None, weights, kept))
         monkeypatch.undo()
     assert log == [
-        "sync segments/.writing-0.bin", "rename segments/0.bin", "sync segments",
-        "sync checkpoints/.writing-0/model.safetensors", "sync checkpoints/.writing-0", "rename checkpoints/0", "sync checkpoints",
-        "BEGIN IMMEDIATE", "COMMIT", "rename card.json"]
+        "sync segments/.writing-0.bin",
+        "rename segments/0.bin",
+        "sync segments",
+        "sync checkpoints/.writing-0/model.safetensors",
+        "sync checkpoints/.writing-0",
+        "rename checkpoints/0",
+        "sync checkpoints",
+        "BEGIN IMMEDIATE",
+        "COMMIT",
+        "rename card.json",
+    ]
 
 
 def test_memory_does_not_grow_with_the_run(tmp_path: Path) -> None:

@@ -60,7 +60,9 @@ def test_a_model_of_nan_ends_futile_with_its_causes(tmp_path: Path, gfcr_cli: Ca
     assert "rounds in a row" in gfcr_cli(1, "resume", str(path)) and len(rows(path)) == 5  # bounded again
 
 
-@pytest.mark.parametrize(("task", "cause"), [(("ms?65", "56"), "too easy"), (("ms?65", "11"), "too hard")], ids=["always", "never"])
+@pytest.mark.parametrize(
+    ("task", "cause"), [(("ms?65", "56"), "too easy"), (("ms?65", "11"), "too hard")], ids=["always", "never"]
+)
 def test_one_task_that_teaches_nothing_ends_bounded_with_the_reason(task: tuple[str, str], cause: str, tmp_path: Path) -> None:
     file = tmp_path / "one.jsonl"
     file.write_text(json.dumps({"prompt": task[0], "answer": task[1]}) + "\n")
@@ -77,17 +79,42 @@ def test_one_task_that_teaches_nothing_ends_bounded_with_the_reason(task: tuple[
 def llama(tie: bool) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    return LlamaForCausalLM(LlamaConfig(
-        vocab_size=37, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-        max_position_embeddings=128, tie_word_embeddings=tie, bos_token_id=1, eos_token_id=2, pad_token_id=0))
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=37,
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            max_position_embeddings=128,
+            tie_word_embeddings=tie,
+            bos_token_id=1,
+            eos_token_id=2,
+            pad_token_id=0,
+        )
+    )
 
 
 def qwen3(tie: bool) -> Any:
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    return Qwen3ForCausalLM(Qwen3Config(
-        vocab_size=40, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=1,
-        head_dim=8, max_position_embeddings=128, tie_word_embeddings=tie, bos_token_id=1, eos_token_id=2, pad_token_id=0))
+    return Qwen3ForCausalLM(
+        Qwen3Config(
+            vocab_size=40,
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=1,
+            head_dim=8,
+            max_position_embeddings=128,
+            tie_word_embeddings=tie,
+            bos_token_id=1,
+            eos_token_id=2,
+            pad_token_id=0,
+        )
+    )
 
 
 @pytest.mark.parametrize("tie", [True, False], ids=["tied", "untied"])
@@ -122,7 +149,9 @@ LAWS: dict[str, tuple[str, ...]] = {
 
 @pytest.mark.parametrize("law", LAWS)
 def test_every_law_trains_on_the_probabilities_it_sampled_with(law: str, tmp_path: Path) -> None:
-    session = real_runs.create(tmp_path / "run", *LAWS[law], "budget.steps=2", "evaluate.every_tokens=none", "replay.augment=[]")
+    session = real_runs.create(
+        tmp_path / "run", *LAWS[law], "budget.steps=2", "evaluate.every_tokens=none", "replay.augment=[]"
+    )
     assert session.run() == "steps"
     with RunDirectory.read(tmp_path / "run") as run:
         groups, batch = run.groups(1), run.batch(1)

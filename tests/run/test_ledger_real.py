@@ -9,7 +9,12 @@ import real_runs
 
 from gfcr.run.session import Session
 
-DROPPING = ("control.select.name=uniform", "replay.augment=none", "control.refill={name='dynamic-sampling', max_waves=3}", "control.retries=1")
+DROPPING = (
+    "control.select.name=uniform",
+    "replay.augment=none",
+    "control.refill={name='dynamic-sampling', max_waves=3}",
+    "control.retries=1",
+)
 
 
 def counted(session: Session, refuse: int = 0, fail: int = 0) -> tuple[real_runs.Breaking, real_runs.Counter]:

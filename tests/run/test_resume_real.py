@@ -41,8 +41,10 @@ def test_the_small_run_is_worth_cutting(place: Path, uncut: dict[str, Any]) -> N
     assert {spec.split(":")[0] for spec in resume.matrix()} == set(failpoints.names())
 
 
-@pytest.mark.parametrize("spec", [
-    "create.before_commit:exit:1", "checkpoint.after_write:torn:2", "rows.before_commit:enospc:4", "rows.after_commit:exit:4"])
+@pytest.mark.parametrize(
+    "spec",
+    ["create.before_commit:exit:1", "checkpoint.after_write:torn:2", "rows.before_commit:enospc:4", "rows.after_commit:exit:4"],
+)
 def test_cut_and_resumed(spec: str, place: Path, uncut: dict[str, Any], tmp_path: Path) -> None:
     assert resume.crash_and_resume(spec, [*resume.small(place), EVERY], uncut, tmp_path / "run") == ""
 
@@ -65,7 +67,8 @@ def sets(overrides: list[str]) -> list[str]:
 
 
 def test_ctrl_c_leaves_a_resumable_run_and_the_hash_seed_does_not_matter(
-        place: Path, uncut: dict[str, Any], tmp_path: Path, gfcr_cli: Any) -> None:
+    place: Path, uncut: dict[str, Any], tmp_path: Path, gfcr_cli: Any
+) -> None:
     path = tmp_path / "run"
     command = cli("run", "quickstart", "--out", str(path), "--seed", str(resume.SEED), *sets([*resume.small(place), EVERY]))
     process = subprocess.Popen(command, env=environment(PYTHONHASHSEED="1"), stderr=subprocess.PIPE, text=True)
@@ -77,7 +80,9 @@ def test_ctrl_c_leaves_a_resumable_run_and_the_hash_seed_does_not_matter(
     process.send_signal(signal.SIGINT)
     said = process.communicate(timeout=60)[1]
     assert process.returncode == 130 and f"go on with: gfcr resume {path}" in said and "Traceback" not in said
-    done = subprocess.run(cli("resume", str(path)), env=environment(PYTHONHASHSEED="2"), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        cli("resume", str(path)), env=environment(PYTHONHASHSEED="2"), capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert resume.differences(path, uncut) == []
     assert json.loads(gfcr_cli(0, "resume", str(path), "--json"))["already_finished"] is True
@@ -127,7 +132,10 @@ def half(place: Path) -> Path:
 
 
 TAMPERED = {
-    "recipe": (lambda p: (p / "recipe.json").write_text((p / "recipe.json").read_text().replace("0.0006", "0.0007")), "recipe.json"),
+    "recipe": (
+        lambda p: (p / "recipe.json").write_text((p / "recipe.json").read_text().replace("0.0006", "0.0007")),
+        "recipe.json",
+    ),
     "weights": (lambda p: flip(p / "checkpoints" / "3" / "model.safetensors"), "checkpoints/3/model.safetensors"),
     "optimiser": (lambda p: flip(p / "checkpoints" / "3" / "trainer.safetensors"), "checkpoints/3/trainer.safetensors"),
     "old arrays": (lambda p: flip(p / "segments" / "1.bin"), "segments/1.bin"),
@@ -149,7 +157,9 @@ def test_a_tampered_run_is_refused_with_what_differs(what: str, half: Path, tmp_
     assert named in said and "expected" in said and "found" in said
 
 
-def test_another_environment_is_refused_unless_allowed(half: Path, tmp_path: Path, gfcr_cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_environment_is_refused_unless_allowed(
+    half: Path, tmp_path: Path, gfcr_cli: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import torch
 
     path = tmp_path / "run"

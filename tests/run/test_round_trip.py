@@ -23,8 +23,15 @@ def run(tmp_path: Path):
 
 
 def record(step: int = 0, **changes) -> StepRecord:
-    given = {"step": step, "round": step, "version": step + 1, "groups": groups(), "batch": batch(), "decisions": decisions(),
-                 "metrics": {"loss": float("nan"), "lr": 1e-4}}
+    given = {
+        "step": step,
+        "round": step,
+        "version": step + 1,
+        "groups": groups(),
+        "batch": batch(),
+        "decisions": decisions(),
+        "metrics": {"loss": float("nan"), "lr": 1e-4},
+    }
     return StepRecord(**(given | changes))
 
 
@@ -78,7 +85,14 @@ def test_decisions_by_task_and_step(run) -> None:
 
 
 def test_arrays_of_odd_kinds(run) -> None:
-    state = {"a": np.array([], np.float64), "b": np.array(["x", "é"]), "c": np.zeros((3, 0, 2), bool), "d": np.array(3 + 2j),
-             "e": np.repeat([1.5, np.nan], 500).reshape(2, 500), "f": np.arange(12).reshape(3, 4).T, "g": np.array([1], ">i4")}
+    state = {
+        "a": np.array([], np.float64),
+        "b": np.array(["x", "é"]),
+        "c": np.zeros((3, 0, 2), bool),
+        "d": np.array(3 + 2j),
+        "e": np.repeat([1.5, np.nan], 500).reshape(2, 500),
+        "f": np.arange(12).reshape(3, 4).T,
+        "g": np.array([1], ">i4"),
+    }
     run.commit(record(state=state))
     same(state, run.resume_point().state)

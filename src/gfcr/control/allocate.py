@@ -12,8 +12,14 @@ from gfcr.registry import Faithfulness, FrozenModel, Settings, Slot, method
 from gfcr.types import Group
 
 
-@method("uniform", Slot.ALLOCATE, title="K rollouts for every task", arxiv="2402.03300", criterion="coverage",
-        faithfulness=Faithfulness.CONFIRMED)
+@method(
+    "uniform",
+    Slot.ALLOCATE,
+    title="K rollouts for every task",
+    arxiv="2402.03300",
+    criterion="coverage",
+    faithfulness=Faithfulness.CONFIRMED,
+)
 class UniformAllocation:
     """K rollouts in one stage."""
 
@@ -24,8 +30,15 @@ class UniformAllocation:
         return {g.id: Allocation(self.k, "K") if g.stage == 0 else Allocation(0, "planned") for g in groups}
 
 
-@method("staged", Slot.ALLOCATE, title="AR3PO adaptive rollout", arxiv="2509.25808", criterion="cost",
-        faithfulness=Faithfulness.PARTLY, traits=("breaks: iid group", "assumes: binary correctness"))
+@method(
+    "staged",
+    Slot.ALLOCATE,
+    title="AR3PO adaptive rollout",
+    arxiv="2509.25808",
+    criterion="cost",
+    faithfulness=Faithfulness.PARTLY,
+    traits=("breaks: iid group", "assumes: binary correctness"),
+)
 class StagedAllocation:
     """S stages of k rollouts; a group leaves once one answer is right (AR3PO, arXiv:2509.25808, adaptive rollout)."""
 

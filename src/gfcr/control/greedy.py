@@ -51,8 +51,14 @@ def allocate_greedy(marginals: np.ndarray, total: int, floor: int, cap: int) -> 
     return counts
 
 
-@method("greedy", Slot.ALLOCATE, title="exact greedy allocation", criterion="cost", faithfulness=Faithfulness.OURS,
-        traits=("assumes: binary correctness", "uneven groups"))
+@method(
+    "greedy",
+    Slot.ALLOCATE,
+    title="exact greedy allocation",
+    criterion="cost",
+    faithfulness=Faithfulness.OURS,
+    traits=("assumes: binary correctness", "uneven groups"),
+)
 class GreedyAllocation:
     """The round's K * groups rollouts go where the posterior expects the most informative groups."""
 
@@ -64,11 +70,15 @@ class GreedyAllocation:
 
     def __init__(self, settings: Settings, build: Build) -> None:
         if settings.floor < 2:
-            raise ConfigError(f"control.allocate 'greedy': floor = {settings.floor}; the objective is not concave below 2 rollouts",
-                              "set floor to 2 or more; leaving tasks out is the selector's decision")
+            raise ConfigError(
+                f"control.allocate 'greedy': floor = {settings.floor}; the objective is not concave below 2 rollouts",
+                "set floor to 2 or more; leaving tasks out is the selector's decision",
+            )
         if settings.floor > build.k or settings.cap < build.k:
-            raise ConfigError(f"control.allocate 'greedy': K = {build.k} lies outside floor {settings.floor} .. cap {settings.cap}",
-                              "choose floor <= K <= cap")
+            raise ConfigError(
+                f"control.allocate 'greedy': K = {build.k} lies outside floor {settings.floor} .. cap {settings.cap}",
+                "choose floor <= K <= cap",
+            )
         self.settings, self.k = settings, build.k
 
     def allocate(self, groups: Sequence[Group], view: View) -> dict[str, Allocation]:

@@ -90,7 +90,8 @@ class PosteriorTable:
 
 _BUCKETS: dict[str, Callable[[Task], str]] = {
     "category": lambda t: t.category,
-    "prompt_length": lambda t: str(len(t.prompt) if isinstance(t.prompt, str) else sum(len(p.text or "") for m in t.prompt
-                                                                                       for p in m.parts)),
+    "prompt_length": lambda t: str(
+        len(t.prompt) if isinstance(t.prompt, str) else sum(len(p.text or "") for m in t.prompt for p in m.parts)
+    ),
     "none": lambda t: "",
 }

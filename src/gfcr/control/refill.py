@@ -27,8 +27,15 @@ def informative(group: Group) -> bool:
     return len(rewards) > 1 and max(rewards) - min(rewards) > REWARD_TOLERANCE
 
 
-@method("dynamic-sampling", Slot.REFILL, title="DAPO dynamic sampling", arxiv="2503.14476", criterion="cost",
-        faithfulness=Faithfulness.CONFIRMED, traits=("refills", "needs: zero-variance test"))
+@method(
+    "dynamic-sampling",
+    Slot.REFILL,
+    title="DAPO dynamic sampling",
+    arxiv="2503.14476",
+    criterion="cost",
+    faithfulness=Faithfulness.CONFIRMED,
+    traits=("refills", "needs: zero-variance test"),
+)
 class DynamicSampling:
     """Keep groups with 0 < right < G, draw more until the planned number is reached, cut the surplus (DAPO, arXiv:2503.14476,
     eq. 11). The official code raises at its bound; here the round trains on what it has."""
@@ -41,8 +48,10 @@ class DynamicSampling:
 
     def __init__(self, settings: Settings, build: Build) -> None:
         if settings.max_waves < 1:
-            raise ConfigError(f"control.refill 'dynamic-sampling': max_waves = {settings.max_waves} would refill without bound",
-                              "set max_waves to 1 or more")
+            raise ConfigError(
+                f"control.refill 'dynamic-sampling': max_waves = {settings.max_waves} would refill without bound",
+                "set max_waves to 1 or more",
+            )
         self.settings = settings
         self.max_waves = settings.max_waves
 

@@ -29,8 +29,10 @@ def read_rows(path: Path) -> tuple[tuple[str, ...], list[Row]]:
     readers = {".jsonl": _jsonl, ".ndjson": _jsonl, ".csv": _csv, ".parquet": _parquet}
     reader = readers.get(path.suffix.lower())
     if reader is None:
-        raise ConfigError(f"{path}: the ending {path.suffix!r} is none of {', '.join(ENDINGS)}",
-                          "convert the file, or rename it when its ending is wrong")
+        raise ConfigError(
+            f"{path}: the ending {path.suffix!r} is none of {', '.join(ENDINGS)}",
+            "convert the file, or rename it when its ending is wrong",
+        )
     try:
         rows = reader(path)
     except FileNotFoundError:
@@ -38,8 +40,9 @@ def read_rows(path: Path) -> tuple[tuple[str, ...], list[Row]]:
     except IsADirectoryError:
         raise DataError(f"{path} is a folder", "name one file") from None
     except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not UTF-8 text: byte {error.start} is {error.object[error.start]:#04x}",
-                        "convert the file to UTF-8") from None
+        raise DataError(
+            f"{path} is not UTF-8 text: byte {error.start} is {error.object[error.start]:#04x}", "convert the file to UTF-8"
+        ) from None
     if not rows:
         raise DataError(f"{path} has no rows", "check that it was written completely")
     return tuple(dict.fromkeys(name for row in rows for name in row.values)), rows
@@ -54,8 +57,9 @@ def _jsonl(path: Path) -> list[Row]:
         try:
             values = json.loads(line)
         except ValueError as error:
-            raise DataError(f"{path}:{number} is not JSON: {error}; the line begins {line[:60]!r}",
-                            "write one JSON object a line") from None
+            raise DataError(
+                f"{path}:{number} is not JSON: {error}; the line begins {line[:60]!r}", "write one JSON object a line"
+            ) from None
         if not isinstance(values, dict):
             raise DataError(f"{path}:{number} is {line.strip()[:60]!r}, not a JSON object", "write one JSON object a line")
         rows.append(Row(number, values))
@@ -77,12 +81,17 @@ def _csv(path: Path) -> list[Row]:
                         raise DataError(f"{path} has two columns named {twice[0]!r}", "rename one of them")
                     continue
                 if len(values) != len(header):
-                    raise DataError(f"{path}:{reader.line_num} has {len(values)} fields, the header has {len(header)}: "
-                                    f"{','.join(values)[:60]!r}", "quote fields that hold commas, quotes or line breaks")
+                    raise DataError(
+                        f"{path}:{reader.line_num} has {len(values)} fields, the header has {len(header)}: "
+                        f"{','.join(values)[:60]!r}",
+                        "quote fields that hold commas, quotes or line breaks",
+                    )
                 rows.append(Row(reader.line_num, dict(zip(header, values))))
         except csv.Error as error:
-            raise DataError(f"{path}:{reader.line_num} is not CSV: {error}",
-                            "write comma-separated fields, in double quotes where they hold commas") from None
+            raise DataError(
+                f"{path}:{reader.line_num} is not CSV: {error}",
+                "write comma-separated fields, in double quotes where they hold commas",
+            ) from None
     return rows
 
 

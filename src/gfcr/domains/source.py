@@ -93,8 +93,11 @@ class FileTasks:
         tasks = list(self.read(self.heldout_path).tasks)
         trained = {task.id for task in self.load()}
         if both := [task for task in tasks if task.id in trained]:
-            raise DataError(f"{len(both)} of {len(tasks)} held-out tasks of {self.heldout_path} are also in {self.path}, "
-                            f"the first: {_short(both[0].prompt)}", "take them out of one of the two files")
+            raise DataError(
+                f"{len(both)} of {len(tasks)} held-out tasks of {self.heldout_path} are also in {self.path}, "
+                f"the first: {_short(both[0].prompt)}",
+                "take them out of one of the two files",
+            )
         return tasks
 
     def read(self, path: Path) -> Loaded:
@@ -121,8 +124,10 @@ class FileTasks:
         if bad:
             more = f"\n  and {len(bad) - MOST_NAMED} more" if len(bad) > MOST_NAMED else ""
             named = "\n  ".join(bad[:MOST_NAMED]) + more
-            raise DataError(f"{len(bad)} of {len(rows)} rows of {path} are no tasks:\n  {named}",
-                            "correct or delete these rows, or map other columns")
+            raise DataError(
+                f"{len(bad)} of {len(rows)} rows of {path} are no tasks:\n  {named}",
+                "correct or delete these rows, or map other columns",
+            )
         return Loaded(tuple(tasks.values()), columns, tuple(duplicates), len(rows))
 
     def _task(self, row: Row, columns: Mapping[str, str], meta: tuple[str, ...], path: Path) -> Task:
@@ -137,10 +142,15 @@ class FileTasks:
         if isinstance(reference, float) and not math.isfinite(reference):
             raise ValueError(f"column {columns['reference']!r}: not a finite number: {reference}")
         category, revision = values.get("category"), values.get("reference_rev")
-        return Task(self.domain, prompt, reference, reference_rev="1" if _absent(revision) else str(revision),
-                    category="" if _absent(category) else str(category),
-                    meta={name: row.values[name] for name in meta if row.values.get(name) is not None},
-                    origin=Origin("dataset", path.name))
+        return Task(
+            self.domain,
+            prompt,
+            reference,
+            reference_rev="1" if _absent(revision) else str(revision),
+            category="" if _absent(category) else str(category),
+            meta={name: row.values[name] for name in meta if row.values.get(name) is not None},
+            origin=Origin("dataset", path.name),
+        )
 
 
 def choose_columns(path: Path, names: tuple[str, ...], wanted: Mapping[str, str], need_reference: bool) -> dict[str, str]:
@@ -148,8 +158,10 @@ def choose_columns(path: Path, names: tuple[str, ...], wanted: Mapping[str, str]
     if unknown := [name for name in wanted if name not in FIELDS]:
         raise ConfigError(f"the column map names a field {unknown[0]!r}", f"fields are {', '.join(FIELDS)}")
     if absent := [(name, column) for name, column in wanted.items() if column not in names]:
-        raise ConfigError(f"the column map reads {absent[0][0]} from {absent[0][1]!r}, but {path} has {_list(names)}",
-                          "correct the column map")
+        raise ConfigError(
+            f"the column map reads {absent[0][0]} from {absent[0][1]!r}, but {path} has {_list(names)}",
+            "correct the column map",
+        )
     taken = set(wanted.values())
     columns = dict(wanted)
     for name, candidates in CONVENTIONS.items():
@@ -160,8 +172,10 @@ def choose_columns(path: Path, names: tuple[str, ...], wanted: Mapping[str, str]
     for name in ("prompt", "reference") if need_reference else ("prompt",):
         if name not in columns:
             looked = _list(CONVENTIONS[name])
-            raise DataError(f"{path} has no column for the {name}: looked for {looked}; it has {_list(names)}",
-                            f'name it in the column map, e.g. columns = {{ {name} = "{names[0] if names else "..."}" }}')
+            raise DataError(
+                f"{path} has no column for the {name}: looked for {looked}; it has {_list(names)}",
+                f'name it in the column map, e.g. columns = {{ {name} = "{names[0] if names else "..."}" }}',
+            )
     return columns
 
 
@@ -178,8 +192,11 @@ def _message(item: Any, column: str) -> Message:
     if isinstance(item, Mapping) and isinstance(item.get("role"), str):
         content = item.get("content")
         parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
-        if isinstance(parts, list) and parts and all(
-                isinstance(p, Mapping) and p.get("type") == "text" and isinstance(p.get("text"), str) for p in parts):
+        if (
+            isinstance(parts, list)
+            and parts
+            and all(isinstance(p, Mapping) and p.get("type") == "text" and isinstance(p.get("text"), str) for p in parts)
+        ):
             return Message(item["role"], tuple(Part(PartKind.TEXT, p["text"]) for p in parts), item.get("name"))
     raise ValueError(f"column {column!r}: a message needs a role and text content, not {_short(item)}")
 

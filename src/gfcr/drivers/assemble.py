@@ -61,7 +61,9 @@ class Growing:
             node = Node(ask.id if part == 0 else f"{ask.id}.{part}", path[-1].id, self._segment(list(chunks), version))
             path = (*path, node)
         cost = Cost(generated=self.generated, prefilled=self.prefilled, cached=self.cached)
-        return Rollout(ask.id, ask.task_id, path, self.stop, seed=ask.request.key, cost=cost, times=Times(self.queued, finished))
+        return Rollout(
+            ask.id, ask.task_id, path, self.stop, seed=ask.request.key, cost=cost, times=Times(self.queued, finished)
+        )
 
     def _segment(self, chunks: list[Chunk], version: int) -> Segment:
         if len(chunks) == 1:
@@ -70,5 +72,14 @@ class Growing:
             ids = np.concatenate([c.ids for c in chunks])
             logprobs = np.concatenate([c.logprobs for c in chunks])
             tracks = {name: np.concatenate([c.tracks[name] for c in chunks]) for name in chunks[0].tracks}
-        return Segment(SegmentKind.ACTION, ids, logprobs, author=POLICY, version=version, sampling=self.ask.request.sampling,
-                       role=LossRole.RL, source=TokenSource.SAMPLED, tracks=tracks)
+        return Segment(
+            SegmentKind.ACTION,
+            ids,
+            logprobs,
+            author=POLICY,
+            version=version,
+            sampling=self.ask.request.sampling,
+            role=LossRole.RL,
+            source=TokenSource.SAMPLED,
+            tracks=tracks,
+        )

@@ -20,8 +20,13 @@ def load_model(path: str | Path, device: str = "cpu", dtype: str = "float32") ->
     check_directory(path, "config.json", "model")
     try:
         module: Any
-        module, found = AutoModelForCausalLM.from_pretrained(str(path), dtype=getattr(torch, dtype), local_files_only=True,
-                                                             ignore_mismatched_sizes=True, output_loading_info=True)
+        module, found = AutoModelForCausalLM.from_pretrained(
+            str(path),
+            dtype=getattr(torch, dtype),
+            local_files_only=True,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+        )
     except (OSError, ValueError, RuntimeError, KeyError, TypeError, SafetensorError) as error:
         raise ConfigError(f"the model in {str(path)!r} cannot be read: {_brief(error)}", _SAVE_MODEL) from error
     # transformers fills such weights with random numbers and only warns
@@ -34,8 +39,10 @@ def load_model(path: str | Path, device: str = "cpu", dtype: str = "float32") ->
     try:
         return module.to(device).eval()
     except (RuntimeError, AssertionError) as error:
-        raise ConfigError(f"the model cannot be put on the device {device!r}: {_brief(error)}",
-                          "set train.device and engine.device to one that this machine and this build of torch have, e.g. cpu") from error
+        raise ConfigError(
+            f"the model cannot be put on the device {device!r}: {_brief(error)}",
+            "set train.device and engine.device to one that this machine and this build of torch have, e.g. cpu",
+        ) from error
 
 
 def load_tokenizer(path: str | Path) -> Any:
@@ -46,8 +53,10 @@ def load_tokenizer(path: str | Path) -> Any:
     try:
         return AutoTokenizer.from_pretrained(str(path), local_files_only=True)
     except Exception as error:  # the tokenizers library raises bare Exceptions
-        raise ConfigError(f"the tokenizer in {str(path)!r} cannot be read: {_brief(error)}",
-                          "save it with tokenizer.save_pretrained(directory)") from error
+        raise ConfigError(
+            f"the tokenizer in {str(path)!r} cannot be read: {_brief(error)}",
+            "save it with tokenizer.save_pretrained(directory)",
+        ) from error
 
 
 def _brief(error: BaseException) -> str:
@@ -61,7 +70,11 @@ def check_directory(path: str | Path, needed: str, what: str) -> None:
     """Refuse a path that is no directory with the file `needed`. Imports nothing."""
     place = Path(path)
     if not place.is_dir():
-        raise ConfigError(f"no model directory at {str(path)!r}" + (": it is a file" if place.exists() else ""), "give a directory written by save_pretrained")
+        raise ConfigError(
+            f"no model directory at {str(path)!r}" + (": it is a file" if place.exists() else ""),
+            "give a directory written by save_pretrained",
+        )
     if not (place / needed).is_file():
-        raise ConfigError(f"the directory {str(path)!r} holds no {needed}, so no {what}",
-                          "give a directory written by save_pretrained")
+        raise ConfigError(
+            f"the directory {str(path)!r} holds no {needed}, so no {what}", "give a directory written by save_pretrained"
+        )

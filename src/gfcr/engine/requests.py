@@ -45,12 +45,17 @@ def check_fork(request: Request, context: np.ndarray, parent: np.ndarray | None)
     if request.fork_of is None:
         return
     if parent is None:
-        raise ValueError(f"request {request.id!r}: fork_of {request.fork_of!r} is neither live nor retained; "
-                         "submit the parent with retain=True, or submit without fork_of")
+        raise ValueError(
+            f"request {request.id!r}: fork_of {request.fork_of!r} is neither live nor retained; "
+            "submit the parent with retain=True, or submit without fork_of"
+        )
     most = min(len(parent), len(context))
     if not 1 <= request.fork_at <= most:
-        raise ValueError(f"request {request.id!r}: fork_at = {request.fork_at} must lie in [1, {most}]: "
-                         f"the parent has {len(parent)} tokens, the path {len(context)}")
+        raise ValueError(
+            f"request {request.id!r}: fork_at = {request.fork_at} must lie in [1, {most}]: "
+            f"the parent has {len(parent)} tokens, the path {len(context)}"
+        )
     if not np.array_equal(parent[: request.fork_at], context[: request.fork_at]):
-        raise ValueError(f"request {request.id!r}: the path differs from its parent {request.fork_of!r} "
-                         f"before fork_at = {request.fork_at}")
+        raise ValueError(
+            f"request {request.id!r}: the path differs from its parent {request.fork_of!r} before fork_at = {request.fork_at}"
+        )

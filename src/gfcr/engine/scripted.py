@@ -76,7 +76,10 @@ class ScriptedEngine:
     """See gfcr.engine.contract.Engine."""
 
     def __init__(
-        self, script: Script | None = None, settings: ScriptedSettings | None = None, decode: Decode | None = None,
+        self,
+        script: Script | None = None,
+        settings: ScriptedSettings | None = None,
+        decode: Decode | None = None,
         version: int = 0,
     ) -> None:
         """`decode`: token ids to text, needed by stop strings and by scripts keyed by prompt text."""
@@ -277,8 +280,10 @@ class ScriptedEngine:
             return False
         ids = np.asarray(answer[0], np.int32)
         if not len(ids) or ids.min() < 0 or ids.max() >= self.settings.vocabulary:
-            raise ValueError(f"the scripted answer to request {stream.request.id!r} must hold tokens of the vocabulary of "
-                             f"{self.settings.vocabulary}, at least one; it holds {ids.tolist()[:8]}")
+            raise ValueError(
+                f"the scripted answer to request {stream.request.id!r} must hold tokens of the vocabulary of "
+                f"{self.settings.vocabulary}, at least one; it holds {ids.tolist()[:8]}"
+            )
         stream.ids = ids[: stream.end]
         stream.stop = answer[1] if len(ids) <= stream.end else stream.end_reason
         previous = np.concatenate([stream.context[-1:], stream.ids[:-1]])
@@ -324,8 +329,10 @@ class ScriptedEngine:
             out = Score(item.id, np.full(len(item.ids), np.nan, np.float32), np.full(len(item.ids), np.nan, np.float32))
             for start, end, _ in item.spans:
                 if not 1 <= start < end <= len(item.ids):
-                    raise ValueError(f"score item {item.id!r}: span ({start}, {end}) must lie in [1, {len(item.ids)}]; "
-                                     "token 0 has no context")
+                    raise ValueError(
+                        f"score item {item.id!r}: span ({start}, {end}) must lie in [1, {len(item.ids)}]; "
+                        "token 0 has no context"
+                    )
                 scored = self._pseudo(item.ids[start - 1 : end - 1], item.ids[start:end])
                 out.logprobs[start:end], out.entropy[start:end] = scored
             self._usage["scored"] += max((end for _, end, _ in item.spans), default=1) - 1
@@ -334,8 +341,10 @@ class ScriptedEngine:
 
     def load(self, ref: WeightsRef, tensors: Mapping[str, Any] | None = None) -> None:
         if self._live:
-            raise RuntimeError(f"load of version {ref.version} refused: {len(self._live)} requests are live under version "
-                               f"{self._version}; let them finish or cancel them")
+            raise RuntimeError(
+                f"load of version {ref.version} refused: {len(self._live)} requests are live under version "
+                f"{self._version}; let them finish or cancel them"
+            )
         self._ended.clear()
         self._seen.clear()
         self._version = ref.version

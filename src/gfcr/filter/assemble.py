@@ -32,33 +32,49 @@ from gfcr.types import (
 _FLOATS = ("advantages", "rl_weights", "behaviour", "proximal", "reference", "temperature")
 
 
-def build_batch(groups: Sequence[Group], normalise: Normalise, constant: float | None, round_number: int, version: int,
-                packed: bool = False) -> Batch:
+def build_batch(
+    groups: Sequence[Group], normalise: Normalise, constant: float | None, round_number: int, version: int, packed: bool = False
+) -> Batch:
     """One row per member in the loss, in group and member order; a batch of no rows when there are none.
 
     `packed`: one row per group, in which shared tokens stand once (filter/pack.py); its rows have no rewards of their own.
     """
     if packed:
         return _packed_batch(groups, normalise, constant, round_number, version)
-    rows: list[tuple[int, Member]] = [(g, m) for g, group in enumerate(groups) for m in group.members.values()
-                                      if m.in_loss and m.credit is not None]
+    rows: list[tuple[int, Member]] = [
+        (g, m) for g, group in enumerate(groups) for m in group.members.values() if m.in_loss and m.credit is not None
+    ]
     columns = _Columns(sum(path_length(m.rollout.trained_path) for _, m in rows))
     offsets = [0]
     for _, member in rows:
         offsets.append(columns.add(member))
     place = {m.rollout.id: i for i, (_, m) in enumerate(rows)}
     names = sorted({name for _, m in rows for name in m.signals.rewards})
-    pairs = tuple(PreferencePair(place[p.chosen], place[p.rejected], p.weight) for g in groups for p in g.preferences
-                  if p.chosen in place and p.rejected in place)
+    pairs = tuple(
+        PreferencePair(place[p.chosen], place[p.rejected], p.weight)
+        for g in groups
+        for p in g.preferences
+        if p.chosen in place and p.rejected in place
+    )
     return Batch(
-        offsets=np.asarray(offsets, np.int64), groups=np.asarray([g for g, _ in rows], np.int32),
-        group_ids=tuple(g.id for g in groups), rollout_ids=tuple(m.rollout.id for _, m in rows), normalise=normalise,
-        constant=constant, round=round_number, version=version, preferences=pairs,
+        offsets=np.asarray(offsets, np.int64),
+        groups=np.asarray([g for g, _ in rows], np.int32),
+        group_ids=tuple(g.id for g in groups),
+        rollout_ids=tuple(m.rollout.id for _, m in rows),
+        normalise=normalise,
+        constant=constant,
+        round=round_number,
+        version=version,
+        preferences=pairs,
         rewards={n: np.asarray([_nan(m.signals.rewards.get(n)) for _, m in rows], np.float32) for n in names},
-        media={i: media for i, (g, _) in enumerate(rows) if (media := _media(groups[g]))}, **columns.arrays())
+        media={i: media for i, (g, _) in enumerate(rows) if (media := _media(groups[g]))},
+        **columns.arrays(),
+    )
 
 
-def _packed_batch(groups: Sequence[Group], normalise: Normalise, constant: float | None, round_number: int, version: int) -> Batch:
+def _packed_batch(
+    groups: Sequence[Group], normalise: Normalise, constant: float | None, round_number: int, version: int
+) -> Batch:
     rows = [(g, row) for g, group in enumerate(groups) if (row := packed_row(group, normalise)) is not None]
     columns = _Columns(sum(len(row.parents) for _, row in rows))
     offsets = [0]
@@ -66,19 +82,29 @@ def _packed_batch(groups: Sequence[Group], normalise: Normalise, constant: float
         for segment, same_context in zip(row.segments, row.same_context):
             span = columns.segment(segment, same_context)
             if segment.role is LossRole.RL:
-                columns.loss(span, row.advantages[span.start - offsets[-1]:span.stop - offsets[-1]], 1.0)
+                columns.loss(span, row.advantages[span.start - offsets[-1] : span.stop - offsets[-1]], 1.0)
         offsets.append(columns.at)
 
     def joined(arrays: list[np.ndarray], dtype: type) -> np.ndarray:
         return np.concatenate(arrays).astype(dtype) if arrays else np.empty(0, dtype)
 
     return Batch(
-        offsets=np.asarray(offsets, np.int64), groups=np.asarray([g for g, _ in rows], np.int32),
-        group_ids=tuple(g.id for g in groups), rollout_ids=tuple("+".join(row.rollout_ids) for _, row in rows), normalise=normalise,
-        constant=constant, round=round_number, version=version, parents=joined([row.parents for _, row in rows], np.int32),
+        offsets=np.asarray(offsets, np.int64),
+        groups=np.asarray([g for g, _ in rows], np.int32),
+        group_ids=tuple(g.id for g in groups),
+        rollout_ids=tuple("+".join(row.rollout_ids) for _, row in rows),
+        normalise=normalise,
+        constant=constant,
+        round=round_number,
+        version=version,
+        parents=joined([row.parents for _, row in rows], np.int32),
         multiplicity=joined([row.multiplicity for _, row in rows], np.float32),
-        leaves=np.asarray([row.leaves for _, row in rows], np.int32), preferences=(), rewards={},
-        media={i: media for i, (g, _) in enumerate(rows) if (media := _media(groups[g]))}, **columns.arrays())
+        leaves=np.asarray([row.leaves for _, row in rows], np.int32),
+        preferences=(),
+        rewards={},
+        media={i: media for i, (g, _) in enumerate(rows) if (media := _media(groups[g]))},
+        **columns.arrays(),
+    )
 
 
 class _Columns:
@@ -101,7 +127,11 @@ class _Columns:
             span = self.segment(node.segment, member.rollout.train_path is None)
             if node.segment.role is LossRole.RL:
                 value = credit.advantage
-                self.loss(span, value[span.start - start:span.stop - start] if isinstance(value, np.ndarray) else value, credit.weight)
+                self.loss(
+                    span,
+                    value[span.start - start : span.stop - start] if isinstance(value, np.ndarray) else value,
+                    credit.weight,
+                )
             elif node.segment.role is LossRole.CE:
                 self.ce_weights[span] = credit.ce_weight
         return self.at
@@ -133,8 +163,13 @@ class _Columns:
         self.floats["advantages"][span] = advantage
 
     def arrays(self) -> dict[str, np.ndarray]:
-        return {"input_ids": self.input_ids, "rl_mask": self.rl_mask, "ce_weights": self.ce_weights, "versions": self.versions,
-                **self.floats}
+        return {
+            "input_ids": self.input_ids,
+            "rl_mask": self.rl_mask,
+            "ce_weights": self.ce_weights,
+            "versions": self.versions,
+            **self.floats,
+        }
 
 
 def score_item(rollout: Rollout) -> ScoreItem:

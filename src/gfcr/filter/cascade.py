@@ -20,8 +20,14 @@ from gfcr.types import Rollout, SegmentKind, Signals, Status, StepScore, StopRea
 class Cascade:
     """Judges rollouts of one recipe."""
 
-    def __init__(self, decode: Callable[[np.ndarray], str], gates: Sequence[Verifier], verifiers: Sequence[Verifier],
-                 steps: Sequence[StepScorer] = (), invalid_reward: float = 0.0) -> None:
+    def __init__(
+        self,
+        decode: Callable[[np.ndarray], str],
+        gates: Sequence[Verifier],
+        verifiers: Sequence[Verifier],
+        steps: Sequence[StepScorer] = (),
+        invalid_reward: float = 0.0,
+    ) -> None:
         self.decode, self.gates, self.verifiers, self.steps = decode, gates, verifiers, steps
         self.invalid_reward = invalid_reward
 
@@ -70,8 +76,11 @@ class Cascade:
             except Exception as error:  # a scorer's own fault says nothing about the policy
                 verdicts[scorer.name] = Verdict(scorer.name, "", Status.UNSCORABLE, evidence=f"{type(error).__name__}: {error}")
                 continue
-            out += [StepScore(int(places[start]), int(places[end - 1]) + 1, "step", value, source=scorer.name)
-                    for start, end, value in found if 0 <= start < end <= len(places)]
+            out += [
+                StepScore(int(places[start]), int(places[end - 1]) + 1, "step", value, source=scorer.name)
+                for start, end, value in found
+                if 0 <= start < end <= len(places)
+            ]
         return tuple(out)
 
 
@@ -80,11 +89,21 @@ def _run(verifier: Verifier, task: Task, text: str, stop: StopReason) -> Verdict
     try:
         verdict: object = verifier.judge(task, text, stop)
     except Exception as error:  # a verifier's own fault says nothing about the policy
-        return Verdict(verifier.name, verifier.version, Status.UNSCORABLE, evidence=f"{type(error).__name__}: {error}",
-                       seconds=perf_counter() - started)
+        return Verdict(
+            verifier.name,
+            verifier.version,
+            Status.UNSCORABLE,
+            evidence=f"{type(error).__name__}: {error}",
+            seconds=perf_counter() - started,
+        )
     if not isinstance(verdict, Verdict):
-        return Verdict(verifier.name, verifier.version, Status.UNSCORABLE, evidence=f"returned {type(verdict).__name__}, not a Verdict",
-                       seconds=perf_counter() - started)
+        return Verdict(
+            verifier.name,
+            verifier.version,
+            Status.UNSCORABLE,
+            evidence=f"returned {type(verdict).__name__}, not a Verdict",
+            seconds=perf_counter() - started,
+        )
     return verdict if verdict.seconds else replace(verdict, seconds=perf_counter() - started)
 
 

@@ -41,8 +41,13 @@ class _Child:
         self.pipe, theirs = Pipe()
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _BOOT, str(theirs.fileno())], pass_fds=[theirs.fileno()], env=environment,
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
+            [sys.executable, "-c", _BOOT, str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         theirs.close()
         self._finalizer = weakref.finalize(self, _kill, self.process)
         try:
@@ -80,7 +85,13 @@ class _Child:
             self.process.wait(1.0)
         code = self.process.poll()
         self.kill()
-        return "closed its pipe" if code is None else f"ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}"
+        return (
+            "closed its pipe"
+            if code is None
+            else f"ended with exit code {code}"
+            if code >= 0
+            else f"was killed by signal {-code}"
+        )
 
     @property
     def alive(self) -> bool:
@@ -110,7 +121,8 @@ class _Killable:
         except Exception as error:
             raise ConfigError(
                 f"{self.name!r} cannot be sent to a process of its own: {error}",
-                "keep only data on it and define its class in a module, or declare `bounded = True` when it can never hang") from error
+                "keep only data on it and define its class in a module, or declare `bounded = True` when it can never hang",
+            ) from error
         self._free: queue.LifoQueue[_Child | None] = queue.LifoQueue()
         self._workers = workers
         for _ in range(workers):
@@ -149,7 +161,9 @@ class KillableVerifier(_Killable):
         except Broken as broken:
             return Verdict(self.name, self.version, Status.UNSCORABLE, evidence=str(broken))
         if not isinstance(verdict, Verdict):
-            return Verdict(self.name, self.version, Status.UNSCORABLE, evidence=f"returned {type(verdict).__name__}, not a Verdict")
+            return Verdict(
+                self.name, self.version, Status.UNSCORABLE, evidence=f"returned {type(verdict).__name__}, not a Verdict"
+            )
         return verdict
 
 

@@ -39,7 +39,9 @@ def packed_row(group: Group, normalise: Normalise) -> PackedRow | None:
     if not members:
         return None
     if group.preferences or any(credit.ce_weight for _, credit in members):
-        raise ValueError(f"group {group.id}: preference labels and cross-entropy credit need one row per member (packed = False)")
+        raise ValueError(
+            f"group {group.id}: preference labels and cross-entropy credit need one row per member (packed = False)"
+        )
     segments: list[Segment] = []
     same_context: list[bool] = []
     starts: dict[tuple[int, str], int] = {}
@@ -67,12 +69,21 @@ def packed_row(group: Group, normalise: Normalise) -> PackedRow | None:
             n, start = len(node.segment), starts[last, node.id]
             if node.segment.role is LossRole.RL:
                 value = credit.advantage
-                advantages[start:start + n] += scale * (value[offset:offset + n] if isinstance(value, np.ndarray) else value)
-            multiplicity[start:start + n] += 1
+                advantages[start : start + n] += scale * (
+                    value[offset : offset + n] if isinstance(value, np.ndarray) else value
+                )
+            multiplicity[start : start + n] += 1
             offset += n
             last = start + n - 1 if n else last
-    return PackedRow(tuple(segments), tuple(same_context), np.concatenate(parents).astype(np.int32), advantages.astype(np.float32),
-                     multiplicity.astype(np.float32), leaves, tuple(m.rollout.id for m, _ in members))
+    return PackedRow(
+        tuple(segments),
+        tuple(same_context),
+        np.concatenate(parents).astype(np.int32),
+        advantages.astype(np.float32),
+        multiplicity.astype(np.float32),
+        leaves,
+        tuple(m.rollout.id for m, _ in members),
+    )
 
 
 def rl_length(member: Member) -> int:

@@ -24,8 +24,10 @@ def refuse_unfit(what: str, tasks: Sequence[Task], render: Render, max_context: 
     an answer of `max_tokens`; ConfigError when no prompt could. `what` names the set."""
     room = max_context - max_tokens
     if room < 1:
-        raise ConfigError(f"generate.max_tokens = {max_tokens} leaves no room for a prompt: the model takes {max_context} tokens",
-                          f"set generate.max_tokens to {max(1, max_context // 2)} or less, or use a model with a longer context")
+        raise ConfigError(
+            f"generate.max_tokens = {max_tokens} leaves no room for a prompt: the model takes {max_context} tokens",
+            f"set generate.max_tokens to {max(1, max_context // 2)} or less, or use a model with a longer context",
+        )
     unreadable: list[str] = []
     long: list[tuple[int, Task]] = []
     for task in tasks[:CHECKED]:
@@ -38,15 +40,19 @@ def refuse_unfit(what: str, tasks: Sequence[Task], render: Render, max_context: 
         if len(ids) > room:
             long.append((len(ids), task))
         elif int(ids.max()) >= vocabulary:
-            raise ConfigError(f"{what}: the prompt {_short(task)} has the token {int(ids.max())}, the model's vocabulary is {vocabulary}",
-                              "use the tokenizer that belongs to the model: both are read from model.path")
+            raise ConfigError(
+                f"{what}: the prompt {_short(task)} has the token {int(ids.max())}, the model's vocabulary is {vocabulary}",
+                "use the tokenizer that belongs to the model: both are read from model.path",
+            )
     if unreadable:
         raise DataError(f"{len(unreadable)} of {len(tasks)} {what} cannot be rendered, the first: {unreadable[0]}", remedy)
     if long:
         length, task = max(long, key=lambda found: found[0])
-        raise DataError(f"{len(long)} of {len(tasks)} {what} have prompts longer than {room} tokens (the model takes {max_context}, answers "
-                        f"up to {max_tokens}); the longest has {length}: {_short(task)}",
-                        "take these tasks out, lower generate.max_tokens, or use a model with a longer context")
+        raise DataError(
+            f"{len(long)} of {len(tasks)} {what} have prompts longer than {room} tokens (the model takes {max_context}, answers "
+            f"up to {max_tokens}); the longest has {length}: {_short(task)}",
+            "take these tasks out, lower generate.max_tokens, or use a model with a longer context",
+        )
 
 
 def digest(tasks: Sequence[Task], heldout: Sequence[Task], render: Render) -> str:

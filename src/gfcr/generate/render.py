@@ -35,11 +35,15 @@ class TokenizerRenderer:
             except Exception as error:  # the tokenizers library raises bare Exceptions
                 raise _unknown(task, f": {error}") from None
         elif self.template is None:
-            raise DataError(f"task {task.id}: its prompt is chat messages, and the tokenizer has no chat template",
-                            "use a model with a chat template, or tasks with plain text prompts")
+            raise DataError(
+                f"task {task.id}: its prompt is chat messages, and the tokenizer has no chat template",
+                "use a model with a chat template, or tasks with plain text prompts",
+            )
         else:
-            messages = [{"role": m.role, "content": "".join(p.text or "" for p in m.parts if p.kind is PartKind.TEXT)}
-                        for m in task.prompt]
+            messages = [
+                {"role": m.role, "content": "".join(p.text or "" for p in m.parts if p.kind is PartKind.TEXT)}
+                for m in task.prompt
+            ]
             ids = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False)
             template = self.template
         unknown = getattr(self.tokenizer, "unk_token_id", None)
@@ -55,5 +59,7 @@ class TokenizerRenderer:
 
 
 def _unknown(task: Task, detail: str = "") -> DataError:
-    return DataError(f"task {task.id}: the prompt {str(task.prompt)[:80]!r} has characters that the tokenizer does not know{detail}",
-                     "use tasks in the model's alphabet, or another model")
+    return DataError(
+        f"task {task.id}: the prompt {str(task.prompt)[:80]!r} has characters that the tokenizer does not know{detail}",
+        "use tasks in the model's alphabet, or another model",
+    )

@@ -16,8 +16,15 @@ class _Independent:
         return [Stream(base, sampling, max_tokens)] * n
 
 
-@method("group", Slot.TOPOLOGY, title="group rollout", arxiv="2402.03300", criterion="coverage",
-        faithfulness=Faithfulness.CONFIRMED, traits=("iid group",))
+@method(
+    "group",
+    Slot.TOPOLOGY,
+    title="group rollout",
+    arxiv="2402.03300",
+    criterion="coverage",
+    faithfulness=Faithfulness.CONFIRMED,
+    traits=("iid group",),
+)
 class GroupTopology(_Independent):
     """K independent answers per prompt."""
 
@@ -29,8 +36,14 @@ class GroupTopology(_Independent):
         self.settings = settings
 
 
-@method("linear", Slot.TOPOLOGY, title="linear rollout", criterion="coverage", faithfulness=Faithfulness.CONFIRMED,
-        traits=("group of one",))
+@method(
+    "linear",
+    Slot.TOPOLOGY,
+    title="linear rollout",
+    criterion="coverage",
+    faithfulness=Faithfulness.CONFIRMED,
+    traits=("group of one",),
+)
 class Linear(_Independent):
     """One answer per prompt; credit needs a baseline from elsewhere than the group."""
 

@@ -15,9 +15,16 @@ from gfcr.run.seeds import generator
 from gfcr.types import ArtifactKind, Group
 
 
-@method("ar3po", Slot.AUGMENT, title="AR3PO response reuse", arxiv="2509.25808", criterion="cost",
-        faithfulness=Faithfulness.PARTLY, needs=("score",),
-        traits=("injects", "handles: off-policy", "needs: stored answers", "assumes: binary correctness"))
+@method(
+    "ar3po",
+    Slot.AUGMENT,
+    title="AR3PO response reuse",
+    arxiv="2509.25808",
+    criterion="cost",
+    faithfulness=Faithfulness.PARTLY,
+    needs=("score",),
+    traits=("injects", "handles: off-policy", "needs: stored answers", "assumes: binary correctness"),
+)
 class AR3PO:
     """Option 1: the cached answer is trained like the others, its log-probabilities recomputed under the current weights, so
     its ratio starts at 1 (biased, low variance). Option 2: it only shifts the group's mean and std and carries no loss
@@ -34,12 +41,21 @@ class AR3PO:
         right, wrong = group.outcomes()
         if right or not wrong:
             return []
-        known = [a for a in view.memory.of_task(group.task.id)
-                 if a.kind is ArtifactKind.TRAJECTORY and a.signals.correct and a.rollout is not None]
+        known = [
+            a
+            for a in view.memory.of_task(group.task.id)
+            if a.kind is ArtifactKind.TRAJECTORY and a.signals.correct and a.rollout is not None
+        ]
         if not known:
             return []
         rng = generator(self.seed, "ar3po", group.id)
         losers = [m.rollout.id for m in group.fresh() if m.signals.correct is False]
         artifact = known[int(rng.integers(len(known)))]
-        return [Injection(artifact, f"all {wrong} wrong; own answer of round {artifact.round}",
-                          replaces=losers[int(rng.integers(len(losers)))], in_loss=self.settings.option == 1)]
+        return [
+            Injection(
+                artifact,
+                f"all {wrong} wrong; own answer of round {artifact.round}",
+                replaces=losers[int(rng.integers(len(losers)))],
+                in_loss=self.settings.option == 1,
+            )
+        ]

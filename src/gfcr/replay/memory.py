@@ -68,11 +68,24 @@ class Memory:
 
     def state_dict(self) -> dict[str, Any]:
         """Artifacts in insertion order, rollouts by id."""
-        return {"artifacts": [{
-            "id": a.id, "kind": str(a.kind), "task_id": a.task_id, "rollout": a.rollout.id if a.rollout else None,
-            "payload": dict(a.payload), "signals": _signals_to_json(a.signals), "round": a.round, "version": a.version,
-            "refreshed": a.refreshed, "provenance": a.provenance, "parents": list(a.parents),
-        } for a in self._artifacts.values()]}
+        return {
+            "artifacts": [
+                {
+                    "id": a.id,
+                    "kind": str(a.kind),
+                    "task_id": a.task_id,
+                    "rollout": a.rollout.id if a.rollout else None,
+                    "payload": dict(a.payload),
+                    "signals": _signals_to_json(a.signals),
+                    "round": a.round,
+                    "version": a.version,
+                    "refreshed": a.refreshed,
+                    "provenance": a.provenance,
+                    "parents": list(a.parents),
+                }
+                for a in self._artifacts.values()
+            ]
+        }
 
     def load_state_dict(self, state: dict[str, Any], fetch: Callable[[str], Rollout] | None = None) -> None:
         """Rebuild; `fetch` reads a rollout by id from the run's store."""
@@ -81,9 +94,19 @@ class Memory:
             if row["rollout"] and fetch is None:
                 raise ValueError("replay's memory has trajectories, and no store to fetch them from")
             rollout = fetch(row["rollout"]) if row["rollout"] and fetch else None
-            artifact = Artifact(row["id"], ArtifactKind(row["kind"]), row["task_id"], rollout, row["payload"],
-                                _signals_from_json(row["signals"]), row["round"], row["version"], row["refreshed"],
-                                row["provenance"], tuple(row["parents"]))
+            artifact = Artifact(
+                row["id"],
+                ArtifactKind(row["kind"]),
+                row["task_id"],
+                rollout,
+                row["payload"],
+                _signals_from_json(row["signals"]),
+                row["round"],
+                row["version"],
+                row["refreshed"],
+                row["provenance"],
+                tuple(row["parents"]),
+            )
             self._artifacts[artifact.id] = artifact
             self._by_task.setdefault(artifact.task_id, []).append(artifact.id)
             self._digests[_digest(artifact)] = artifact.id
@@ -99,8 +122,12 @@ def _digest(artifact: Artifact) -> str:
 
 def _signals_to_json(signals: Signals) -> dict[str, Any]:
     """Verdicts and rewards; step scores stay with the rollout's own member row."""
-    return {"verdicts": {name: asdict(v) | {"status": str(v.status)} for name, v in signals.verdicts.items()},
-            "primary": signals.primary, "rewards": dict(signals.rewards), "reward": signals.reward}
+    return {
+        "verdicts": {name: asdict(v) | {"status": str(v.status)} for name, v in signals.verdicts.items()},
+        "primary": signals.primary,
+        "rewards": dict(signals.rewards),
+        "reward": signals.reward,
+    }
 
 
 def _signals_from_json(row: dict[str, Any]) -> Signals:

@@ -11,8 +11,15 @@ from gfcr.registry import Faithfulness, FrozenModel, Settings, Slot, method
 from gfcr.types import Artifact, ArtifactKind, Group, derive_id
 
 
-@method("correct", Slot.STORE, title="cache of verified answers", arxiv="2509.25808", criterion="reliability",
-        faithfulness=Faithfulness.PARTLY, traits=("stores: verified answers",))
+@method(
+    "correct",
+    Slot.STORE,
+    title="cache of verified answers",
+    arxiv="2509.25808",
+    criterion="reliability",
+    faithfulness=Faithfulness.PARTLY,
+    traits=("stores: verified answers",),
+)
 class CorrectAnswers:
     """Fresh answers that a program verified as right (AR3PO's response cache, arXiv:2509.25808)."""
 
@@ -30,5 +37,15 @@ class CorrectAnswers:
         if not right or right / (right + wrong) > self.settings.hard_only:
             return ()
         chosen = [m for m in group.fresh() if m.signals.correct][: self.settings.per_group]
-        return [Artifact(derive_id("artifact", m.rollout.id), ArtifactKind.TRAJECTORY, group.task.id, m.rollout,
-                         signals=m.signals, round=view.round, version=view.version) for m in chosen]
+        return [
+            Artifact(
+                derive_id("artifact", m.rollout.id),
+                ArtifactKind.TRAJECTORY,
+                group.task.id,
+                m.rollout,
+                signals=m.signals,
+                round=view.round,
+                version=view.version,
+            )
+            for m in chosen
+        ]

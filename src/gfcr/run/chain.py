@@ -10,8 +10,18 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
 
-LINKED = ("step", "round", "version", "progress", "payload_length", "payload_hash", "checkpoint", "metrics",
-          "state_hash", "rows_hash")
+LINKED = (
+    "step",
+    "round",
+    "version",
+    "progress",
+    "payload_length",
+    "payload_hash",
+    "checkpoint",
+    "metrics",
+    "state_hash",
+    "rows_hash",
+)
 """Columns of `steps` that a head covers, in order."""
 
 

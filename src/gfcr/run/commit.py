@@ -37,15 +37,25 @@ def commit(run: RunDirectory, record: StepRecord) -> None:
     """See `RunDirectory.commit`."""
     step, last = record.step, run.last_step()
     if step < 0 or (last is not None and step <= last):
-        raise RunDirectoryError(f"step {step} cannot be committed to {run.path}: its last committed step is {last}",
-                                "continue from resume_point(); a committed step is never written again")
+        raise RunDirectoryError(
+            f"step {step} cannot be committed to {run.path}: its last committed step is {last}",
+            "continue from resume_point(); a committed step is never written again",
+        )
     encoded = _encode(run, record)
     body = encoded.payload.bytes()
     state = encode_state(record.state, _finder(encoded, run))
     values: dict[str, Any] = {
-        "step": step, "round": int(record.round), "version": int(record.version), "progress": float(record.progress) + 0.0,
-        "payload_length": len(body), "payload_hash": digest(body), "checkpoint": None, "metrics": _metrics(record),
-        "state_hash": digest(state), "rows_hash": rows_hash(encoded.rows)}
+        "step": step,
+        "round": int(record.round),
+        "version": int(record.version),
+        "progress": float(record.progress) + 0.0,
+        "payload_length": len(body),
+        "payload_hash": digest(body),
+        "checkpoint": None,
+        "metrics": _metrics(record),
+        "state_hash": digest(state),
+        "rows_hash": rows_hash(encoded.rows),
+    }
     metrics_bytes, run.metrics_bytes = run.metrics_bytes, -1  # until its line is in
     payload, checkpoint = run.payload_file(step), run.checkpoint_path(step)
     try:
@@ -81,15 +91,18 @@ def _into_directory(write: Callable[[Path], object]) -> Callable[[Path], object]
 def _manifest(checkpoint: Path) -> str:
     found = files.manifest(checkpoint)
     if not found:
-        raise RunDirectoryError(f"the checkpoint writer left no file in {checkpoint}",
-                                "StepRecord.checkpoint writes its safetensors files into the directory it is given")
+        raise RunDirectoryError(
+            f"the checkpoint writer left no file in {checkpoint}",
+            "StepRecord.checkpoint writes its safetensors files into the directory it is given",
+        )
     return dumps(found)
 
 
 def _encode(run: RunDirectory, record: StepRecord) -> StepEncoder:
     if not math.isfinite(record.progress):
-        raise RunDirectoryError(f"step {record.step}: progress is {record.progress}",
-                                "pass the share of the budget spent, 0 to 1")
+        raise RunDirectoryError(
+            f"step {record.step}: progress is {record.progress}", "pass the share of the budget spent, 0 to 1"
+        )
     encoded = StepEncoder(record.step, run._stored)
     with _portable(record.step):
         for group in record.groups:
@@ -105,10 +118,18 @@ def _portable(step: int) -> Iterator[None]:
     """Values that JSON or SQLite has no form for, named as the caller's fault and not the disk's."""
     try:
         yield
-    except (TypeError, UnicodeEncodeError, OverflowError, sqlite3.IntegrityError, sqlite3.ProgrammingError,
-            sqlite3.InterfaceError) as error:
-        raise RunDirectoryError(f"step {step} holds a value without a portable form: {error}",
-                                "ids and labels must be valid Unicode text, counts 64-bit integers, metadata JSON data") from error
+    except (
+        TypeError,
+        UnicodeEncodeError,
+        OverflowError,
+        sqlite3.IntegrityError,
+        sqlite3.ProgrammingError,
+        sqlite3.InterfaceError,
+    ) as error:
+        raise RunDirectoryError(
+            f"step {step} holds a value without a portable form: {error}",
+            "ids and labels must be valid Unicode text, counts 64-bit integers, metadata JSON data",
+        ) from error
 
 
 def _metrics(record: StepRecord) -> str:
@@ -116,8 +137,10 @@ def _metrics(record: StepRecord) -> str:
     for name, value in head.items():
         if record.metrics.get(name, value) != value:
             found = record.metrics[name]
-            raise RunDirectoryError(f"metrics of step {record.step}: {name} is {found!r}, the record says {value}",
-                                    f"leave {name} out of the metrics, or rename it")
+            raise RunDirectoryError(
+                f"metrics of step {record.step}: {name} is {found!r}, the record says {value}",
+                f"leave {name} out of the metrics, or rename it",
+            )
     try:
         return dumps_exact({**head, **record.metrics}, "metrics")
     except TypeError as error:
@@ -142,9 +165,11 @@ def _write_rows(db: sqlite3.Connection, encoded: StepEncoder, state: bytes, valu
             if rows:
                 db.executemany(schema.INSERTS[table], rows)
         for part, start in enumerate(range(0, len(state), _STATE_CHUNK)):
-            db.execute("INSERT INTO states VALUES (?, ?, ?)", (encoded.step, part, state[start:start + _STATE_CHUNK]))
-        db.execute(f"INSERT INTO steps ({', '.join(LINKED)}, head) VALUES (?{', ?' * len(LINKED)})",
-                   (*(values[name] for name in LINKED), head))
+            db.execute("INSERT INTO states VALUES (?, ?, ?)", (encoded.step, part, state[start : start + _STATE_CHUNK]))
+        db.execute(
+            f"INSERT INTO steps ({', '.join(LINKED)}, head) VALUES (?{', ?' * len(LINKED)})",
+            (*(values[name] for name in LINKED), head),
+        )
         db.execute("DELETE FROM states WHERE step NOT IN (SELECT step FROM steps ORDER BY step DESC LIMIT ?)", (KEPT_STATES,))
         hit("rows.before_commit")
         db.execute("COMMIT")

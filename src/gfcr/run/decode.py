@@ -68,10 +68,20 @@ Form = tuple[str, list[str], dict[str, Any]]
 def form(row: Row) -> Form:
     """A form from its row (`ROWS["forms"]`) without the key."""
     kind, turn, author, version, law_text, role, source, template, layout = row
-    return ascii(row), json.loads(layout), {
-        "kind": SegmentKind(kind), "turn": turn, "author": author, "version": version,
-        "sampling": None if law_text is None else law(law_text), "role": LossRole(role),
-        "source": None if source is None else TokenSource(source), "template": template}
+    return (
+        ascii(row),
+        json.loads(layout),
+        {
+            "kind": SegmentKind(kind),
+            "turn": turn,
+            "author": author,
+            "version": version,
+            "sampling": None if law_text is None else law(law_text),
+            "role": LossRole(role),
+            "source": None if source is None else TokenSource(source),
+            "template": template,
+        },
+    )
 
 
 def node(step: int, row: Row, form: Form, raw: bytes) -> Node:
@@ -79,8 +89,11 @@ def node(step: int, row: Row, form: Form, raw: bytes) -> Node:
     _, node_id, parent, _, offset, count, checksum = row
     text, layout, arguments = form
     if (found := node_checksum(node_id, parent, text, raw)) != checksum:
-        raise Tampered(f"segments/{step}.bin, bytes {offset} to {offset + len(raw)} (node {node_id}): checksum {found.hex()}, "
-                       f"its row says {checksum.hex()}", _RESTORE)
+        raise Tampered(
+            f"segments/{step}.bin, bytes {offset} to {offset + len(raw)} (node {node_id}): checksum {found.hex()}, "
+            f"its row says {checksum.hex()}",
+            _RESTORE,
+        )
     tracks, logprobs = {}, None
     for i, name in enumerate(layout[1:], 1):
         values = np.frombuffer(raw, np.float32, count, i * count * 4)
@@ -97,16 +110,29 @@ def rollout(step: int, row: Row, nodes: Mapping[int, Node], checksums: Mapping[i
     _, rollout_id, task_id, stop, body, path_text, train_text, digest = row
     path = [int(key) for key in path_text.split()]
     train = None if train_text is None else [int(key) for key in train_text.split()]
-    found = rollout_digest([checksums[key] for key in path], None if train is None else [checksums[key] for key in train],
-                           (rollout_id, task_id, stop, body))
+    found = rollout_digest(
+        [checksums[key] for key in path],
+        None if train is None else [checksums[key] for key in train],
+        (rollout_id, task_id, stop, body),
+    )
     if found != digest:
-        raise Tampered(f"run.sqlite, step {step}, rollout {rollout_id}: digest {found.hex()}, its row says {digest.hex()}",
-                       _RESTORE)
+        raise Tampered(
+            f"run.sqlite, step {step}, rollout {rollout_id}: digest {found.hex()}, its row says {digest.hex()}", _RESTORE
+        )
     seed, cost, times, *rest = loads(body)
     state_keys, meta = rest or ((), {})
-    return Rollout(rollout_id, task_id, tuple(nodes[key] for key in path), StopReason(stop),
-                   None if train is None else tuple(nodes[key] for key in train), tuple(state_keys), seed,
-                   Cost(**cost), Times(**times), meta)
+    return Rollout(
+        rollout_id,
+        task_id,
+        tuple(nodes[key] for key in path),
+        StopReason(stop),
+        None if train is None else tuple(nodes[key] for key in train),
+        tuple(state_keys),
+        seed,
+        Cost(**cost),
+        Times(**times),
+        meta,
+    )
 
 
 def task(body: str) -> Task:
@@ -114,8 +140,10 @@ def task(body: str) -> Task:
     data = loads(body)
     prompt = data.pop("prompt")
     if not isinstance(prompt, str):
-        prompt = tuple(Message(role, tuple(Part(PartKind(kind), text, uri, sha) for kind, text, uri, sha in parts), name)
-                       for role, parts, name in prompt)
+        prompt = tuple(
+            Message(role, tuple(Part(PartKind(kind), text, uri, sha) for kind, text, uri, sha in parts), name)
+            for role, parts, name in prompt
+        )
     kind, source, version, parents = data.pop("origin")
     tools, origin = tuple(data.pop("tools")), Origin(kind, source, version, tuple(parents))
     return Task(prompt=prompt, tools=tools, origin=origin, **data)
@@ -124,9 +152,19 @@ def task(body: str) -> Task:
 def signals(data: Sequence[Any]) -> Signals:
     """Signals from their JSON data (`encode.signals_data`)."""
     verdicts, primary, rewards, reward, shaped, steps, uncertainty, novelty = data
-    return Signals({name: Verdict(verifier, version, Status(status), score, correct, evidence, seconds)
-                    for name, (verifier, version, status, score, correct, evidence, seconds) in verdicts.items()},
-                   primary, rewards, reward, shaped, tuple(StepScore(*s) for s in steps), uncertainty, novelty)
+    return Signals(
+        {
+            name: Verdict(verifier, version, Status(status), score, correct, evidence, seconds)
+            for name, (verifier, version, status, score, correct, evidence, seconds) in verdicts.items()
+        },
+        primary,
+        rewards,
+        reward,
+        shaped,
+        tuple(StepScore(*s) for s in steps),
+        uncertainty,
+        novelty,
+    )
 
 
 def group(row: Row, of: Task) -> Group:
@@ -134,8 +172,18 @@ def group(row: Row, of: Task) -> Group:
     _, group_id, _, _, round_, version, planned, stage, state, body = row
     reason, comparisons, preferences = loads(body) if body else ("", [], [])
     judged = [Comparison(tuple(map(tuple, ranking)), tuple(shown), *rest) for ranking, shown, *rest in comparisons]
-    return Group(group_id, of, round_, version, planned, stage, GroupState(state), reason, comparisons=judged,
-                 preferences=[Preference(*p) for p in preferences])
+    return Group(
+        group_id,
+        of,
+        round_,
+        version,
+        planned,
+        stage,
+        GroupState(state),
+        reason,
+        comparisons=judged,
+        preferences=[Preference(*p) for p in preferences],
+    )
 
 
 def member(row: Row, of: Rollout, payload: bytes | memoryview) -> tuple[str, Member]:
@@ -147,19 +195,34 @@ def member(row: Row, of: Rollout, payload: bytes | memoryview) -> tuple[str, Mem
         advantage, weight, ce_weight = credit
         given = Credit(read_array(payload, advantage) if isinstance(advantage, list) else advantage, weight, ce_weight)
     return (name[0] if name else of.id), Member(
-        of, Role(role), bool(in_baseline), bool(in_loss), cohort, signals(measured), given,
-        None if dropped is None else Drop(dropped), source)
+        of,
+        Role(role),
+        bool(in_baseline),
+        bool(in_loss),
+        cohort,
+        signals(measured),
+        given,
+        None if dropped is None else Drop(dropped),
+        source,
+    )
 
 
 def batch(body: str, payload: bytes | memoryview) -> Batch:
     """A batch from its row and the step's payload."""
     data = loads(body)
     arrays = {name: read_array(payload, reference) for name, reference in data["arrays"].items()}
-    return Batch(**arrays, group_ids=tuple(data["group_ids"]), rollout_ids=tuple(data["rollout_ids"]),
-                 normalise=Normalise(data["normalise"]), constant=data["constant"],
-                 preferences=tuple(PreferencePair(*p) for p in data["preferences"]),
-                 rewards={name: read_array(payload, reference) for name, reference in data["rewards"].items()},
-                 media={row: tuple(found) for row, found in data["media"]}, round=data["round"], version=data["version"])
+    return Batch(
+        **arrays,
+        group_ids=tuple(data["group_ids"]),
+        rollout_ids=tuple(data["rollout_ids"]),
+        normalise=Normalise(data["normalise"]),
+        constant=data["constant"],
+        preferences=tuple(PreferencePair(*p) for p in data["preferences"]),
+        rewards={name: read_array(payload, reference) for name, reference in data["rewards"].items()},
+        media={row: tuple(found) for row, found in data["media"]},
+        round=data["round"],
+        version=data["version"],
+    )
 
 
 def decision(row: Row) -> Decision:

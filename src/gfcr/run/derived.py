@@ -64,8 +64,14 @@ def card(run: RunDirectory) -> dict[str, Any]:
 
 def facts(run: RunDirectory) -> dict[str, Any]:
     """The card's part that no commit changes."""
-    return {"format": "gfcr run", "schema": schema.version(run.db), "gfcr": run.meta("gfcr"),
-            "recipe_hash": run.meta("recipe_hash"), "environment": run.environment, "resumed_in": _accepted(run)}
+    return {
+        "format": "gfcr run",
+        "schema": schema.version(run.db),
+        "gfcr": run.meta("gfcr"),
+        "recipe_hash": run.meta("recipe_hash"),
+        "environment": run.environment,
+        "resumed_in": _accepted(run),
+    }
 
 
 def _accepted(run: RunDirectory) -> list[dict[str, Any]]:

@@ -80,8 +80,9 @@ class RunDirectory(Reader):
             db.close()
 
     @classmethod
-    def create(cls, path: str | Path, recipe: Mapping[str, Any], environment: Mapping[str, Any] | None = None,
-               network: str = "refuse") -> RunDirectory:
+    def create(
+        cls, path: str | Path, recipe: Mapping[str, Any], environment: Mapping[str, Any] | None = None, network: str = "refuse"
+    ) -> RunDirectory:
         """A new run in an absent or empty directory, open for writing.
 
         `recipe`: the frozen recipe as JSON data. `environment`: the facts deterministic mode needs equal at resume (device,
@@ -93,8 +94,9 @@ class RunDirectory(Reader):
             recipe_text = json.dumps(recipe, indent=2, allow_nan=False) + "\n"
             facts = dumps_exact(dict(environment or {}), "environment")
         except (TypeError, ValueError) as error:
-            raise RunDirectoryError(f"recipe or environment is not JSON data: {error}",
-                                    "pass the frozen recipe, made of plain values") from None
+            raise RunDirectoryError(
+                f"recipe or environment is not JSON data: {error}", "pass the frozen recipe, made of plain values"
+            ) from None
         with storage_errors("creating the run directory", path, creating=True):
             path.mkdir(parents=True, exist_ok=True)
         _check_empty(path, cls.exists(path))
@@ -113,8 +115,12 @@ class RunDirectory(Reader):
                 db = _writer_connection(path, local)
                 schema.migrate(db, str(path))
                 recipe_hash = digest(recipe_text.encode())
-                values = {"recipe_hash": recipe_hash, "environment": facts, "gfcr": __version__,
-                          "genesis": genesis(recipe_hash, facts)}
+                values = {
+                    "recipe_hash": recipe_hash,
+                    "environment": facts,
+                    "gfcr": __version__,
+                    "genesis": genesis(recipe_hash, facts),
+                }
                 db.execute("BEGIN IMMEDIATE")
                 db.executemany("INSERT INTO meta VALUES (?, ?)", values.items())
                 hit("create.before_commit")
@@ -204,13 +210,18 @@ class RunDirectory(Reader):
         then on bit-equality is not promised.
         """
         recorded = self.environment
-        found = {name: (recorded.get(name), current.get(name)) for name in sorted({*recorded, *current})
-                 if recorded.get(name) != current.get(name)}
+        found = {
+            name: (recorded.get(name), current.get(name))
+            for name in sorted({*recorded, *current})
+            if recorded.get(name) != current.get(name)
+        }
         refused = [name for name in found if allow is not True and (allow is False or name not in allow)]
         if refused:
             text = "; ".join(f"{name}: {found[name][0]!r} at creation, {found[name][1]!r} now" for name in refused)
-            raise RunDirectoryError(f"{self.path} was started in another environment: {text}",
-                                    "resume where these are equal, or allow the difference (bit-equality then ends)")
+            raise RunDirectoryError(
+                f"{self.path} was started in another environment: {text}",
+                "resume where these are equal, or allow the difference (bit-equality then ends)",
+            )
         if found and self._lock is not None:
             with storage_errors("recording the environment", self.path):
                 facts = dumps_exact(dict(current), "environment")
@@ -230,15 +241,29 @@ class RunDirectory(Reader):
         if last is None:
             return None
         known = self.step_row(last)
-        at: int | None = self.db.execute("SELECT max(step) FROM steps WHERE checkpoint IS NOT NULL AND step < ?",
-                                         (last + 1 if before is None else before,)).fetchone()[0]
+        at: int | None = self.db.execute(
+            "SELECT max(step) FROM steps WHERE checkpoint IS NOT NULL AND step < ?", (last + 1 if before is None else before,)
+        ).fetchone()[0]
         for found in () if at is None else checkpoint_differences(self, at):
-            raise Tampered(f"{self.path}: {found}",
-                           f"restore it from a copy, or resume from an older checkpoint: resume_point(before={at})")
-        steps = tuple(step for (step,) in self.db.execute(
-            "SELECT step FROM steps JOIN batches USING (step) WHERE step > ? ORDER BY step", (-1 if at is None else at,)))
-        return ResumePoint(last, known["round"], known["version"], self.state(last),
-                           None if at is None else self.checkpoint_path(at), at, Batches(steps, self._replay))
+            raise Tampered(
+                f"{self.path}: {found}",
+                f"restore it from a copy, or resume from an older checkpoint: resume_point(before={at})",
+            )
+        steps = tuple(
+            step
+            for (step,) in self.db.execute(
+                "SELECT step FROM steps JOIN batches USING (step) WHERE step > ? ORDER BY step", (-1 if at is None else at,)
+            )
+        )
+        return ResumePoint(
+            last,
+            known["round"],
+            known["version"],
+            self.state(last),
+            None if at is None else self.checkpoint_path(at),
+            at,
+            Batches(steps, self._replay),
+        )
 
     def _replay(self, step: int) -> tuple[Batch, float]:
         batch = self.batch(step)
@@ -262,16 +287,20 @@ class RunDirectory(Reader):
         if self._lock is None:
             raise RunDirectoryError(f"{self.path} is open for reading only", "open it with RunDirectory.open")
         if os.getpid() != self._pid:
-            raise RunDirectoryError(f"{self.path} was opened by process {self._pid}, this is its child {os.getpid()}",
-                                    "commit in the process that opened the run directory")
+            raise RunDirectoryError(
+                f"{self.path} was opened by process {self._pid}, this is its child {os.getpid()}",
+                "commit in the process that opened the run directory",
+            )
 
     def _same_recipe(self, recipe: Mapping[str, Any]) -> None:
         own, other = self.recipe, json.loads(json.dumps(recipe))
         if own != other:
             keys = sorted(k for k in {*own, *other} if own.get(k) != other.get(k))
             text = "; ".join(f"{k}: {own.get(k)!r} in the run, {other.get(k)!r} given" for k in keys[:5])
-            raise RunDirectoryError(f"{self.path} was started with another recipe: {text}",
-                                    "resume with the run's own recipe.json, or start a new run in another directory")
+            raise RunDirectoryError(
+                f"{self.path} was started with another recipe: {text}",
+                "resume with the run's own recipe.json, or start a new run in another directory",
+            )
 
 
 def _writer_connection(path: Path, local: bool) -> sqlite3.Connection:
@@ -302,8 +331,10 @@ def _check_empty(path: Path, exists: bool) -> None:
         own = {"lock", "recipe.json", *_DATABASE_FILES, *(f for f in _FOLDERS if not any((path / f).glob("*")))}
     foreign = sorted(p.name for p in path.iterdir() if p.name not in own and not (own and p.name.startswith(files.TEMPORARY)))
     if foreign:
-        raise RunDirectoryError(f"{path} is not empty: {', '.join(foreign[:5])}" + (" ..." if len(foreign) > 5 else ""),
-                                "choose another directory, or move these files away")
+        raise RunDirectoryError(
+            f"{path} is not empty: {', '.join(foreign[:5])}" + (" ..." if len(foreign) > 5 else ""),
+            "choose another directory, or move these files away",
+        )
 
 
 def _check_run(path: Path, exists: bool) -> None:
@@ -328,7 +359,7 @@ def _check_disk(path: Path, network: str) -> bool:
         return True
     what = f"{path} lies on a network file system ({kind}), where locks and fsync may not hold"
     if network == "refuse":
-        raise RunDirectoryError(what, "put the run directory on a local disk, or accept the risk with network=\"warn\"")
+        raise RunDirectoryError(what, 'put the run directory on a local disk, or accept the risk with network="warn"')
     if network == "warn":
         warnings.warn(what, RuntimeWarning, stacklevel=3)
     return False

@@ -40,8 +40,9 @@ class StepEncoder:
     def __init__(self, step: int, stored: Stored) -> None:
         self.step, self._stored = step, stored
         self.payload = Payload()
-        self.rows: dict[str, list[Row]] = {name: [] for name in (
-            "forms", "nodes", "rollouts", "groups", "members", "batches", "decisions")}
+        self.rows: dict[str, list[Row]] = {
+            name: [] for name in ("forms", "nodes", "rollouts", "groups", "members", "batches", "decisions")
+        }
         self.tasks: dict[bytes, Row] = {}
         """Digest -> (id, reference_rev, body)."""
         self._prepared: dict[int, bytes] = {}
@@ -62,20 +63,47 @@ class StepEncoder:
         """Everything of a segment but its arrays, stored once a step."""
         kind, law = segment.kind, segment.sampling
         last = self._last.get(kind)
-        if (last is not None and (seen := last[0]).sampling is law and seen.version == segment.version
-                and seen.turn == segment.turn and seen.author == segment.author and seen.role is segment.role
-                and seen.source is segment.source and seen.template == segment.template
-                and (seen.logprobs is None) == (segment.logprobs is None) and list(seen.tracks) == list(segment.tracks)):
+        if (
+            last is not None
+            and (seen := last[0]).sampling is law
+            and seen.version == segment.version
+            and seen.turn == segment.turn
+            and seen.author == segment.author
+            and seen.role is segment.role
+            and seen.source is segment.source
+            and seen.template == segment.template
+            and (seen.logprobs is None) == (segment.logprobs is None)
+            and list(seen.tracks) == list(segment.tracks)
+        ):
             return last[1]
-        known = (kind, segment.turn, segment.author, segment.version, law, segment.role, segment.source,
-                 segment.template, segment.logprobs is None, tuple(segment.tracks) if segment.tracks else ())
+        known = (
+            kind,
+            segment.turn,
+            segment.author,
+            segment.version,
+            law,
+            segment.role,
+            segment.source,
+            segment.template,
+            segment.logprobs is None,
+            tuple(segment.tracks) if segment.tracks else (),
+        )
         key = self._forms.get(known)
         if key is None:
             key = self._forms[known] = len(self._form_text)
             layout = ["int32 ids"] + ["float32 logprobs"] * (segment.logprobs is not None)
             layout += [f"float32 tracks.{name}" for name in segment.tracks]
-            row = (str(segment.kind), int(segment.turn), text(segment.author), integer(segment.version), law and law_body(law),
-                   str(segment.role), segment.source and str(segment.source), text_or_none(segment.template), dumps(layout))
+            row = (
+                str(segment.kind),
+                int(segment.turn),
+                text(segment.author),
+                integer(segment.version),
+                law and law_body(law),
+                str(segment.role),
+                segment.source and str(segment.source),
+                text_or_none(segment.template),
+                dumps(layout),
+            )
             self._form_text.append(ascii(row))
             self.rows["forms"].append((self.step, key, *row))
         self._last[kind] = segment, key
@@ -163,13 +191,26 @@ class StepEncoder:
 
     def group(self, group: Group) -> int:
         key = len(self.rows["groups"])
-        comparisons = [[[list(tie) for tie in c.ranking], list(c.order_shown), c.judge, c.version, c.evidence]
-                       for c in group.comparisons]
+        comparisons = [
+            [[list(tie) for tie in c.ranking], list(c.order_shown), c.judge, c.version, c.evidence] for c in group.comparisons
+        ]
         preferences = [[p.chosen, p.rejected, p.weight] for p in group.preferences]
         body = dumps([group.reason, comparisons, preferences]) if group.reason or comparisons or preferences else None
         self.rows["groups"].append(
-            (self.step, key, text(group.id), self.task(group.task), text(group.task.id), int(group.round), int(group.version),
-             int(group.planned), int(group.stage), str(group.state), body))
+            (
+                self.step,
+                key,
+                text(group.id),
+                self.task(group.task),
+                text(group.task.id),
+                int(group.round),
+                int(group.version),
+                int(group.planned),
+                int(group.stage),
+                str(group.state),
+                body,
+            )
+        )
         for number, (name, member) in enumerate(group.members.items()):
             self._member(key, number, name, member)
         return key
@@ -182,8 +223,11 @@ class StepEncoder:
         advantage: Any = None
         if credit is not None:
             if isinstance(credit.advantage, np.ndarray):
-                body[1] = [self.payload.array(credit.advantage, f"credit.advantage of rollout {rollout.id}"),
-                           credit.weight, credit.ce_weight]
+                body[1] = [
+                    self.payload.array(credit.advantage, f"credit.advantage of rollout {rollout.id}"),
+                    credit.weight,
+                    credit.ce_weight,
+                ]
             else:
                 advantage = float(credit.advantage)
                 body[1] = [advantage, credit.weight, credit.ce_weight]
@@ -191,44 +235,102 @@ class StepEncoder:
             body.append(name)
         correct = signals.correct
         self.rows["members"].append(
-            (self.step, group, number, *at, role, int(member.in_baseline), int(member.in_loss), text(member.cohort),
-             None if member.drop is None else str(member.drop), text_or_none(member.source), real(signals.reward),
-             None if correct is None else int(correct), real(advantage), dumps(body)))
+            (
+                self.step,
+                group,
+                number,
+                *at,
+                role,
+                int(member.in_baseline),
+                int(member.in_loss),
+                text(member.cohort),
+                None if member.drop is None else str(member.drop),
+                text_or_none(member.source),
+                real(signals.reward),
+                None if correct is None else int(correct),
+                real(advantage),
+                dumps(body),
+            )
+        )
 
     # ---- batch, decisions --------------------------------------------------------------------------------------
 
     def batch(self, batch: Batch) -> None:
-        arrays = {name: self.payload.array(getattr(batch, name), f"batch.{name}") for name in BATCH_ARRAYS
-                  if getattr(batch, name) is not None}
+        arrays = {
+            name: self.payload.array(getattr(batch, name), f"batch.{name}")
+            for name in BATCH_ARRAYS
+            if getattr(batch, name) is not None
+        }
         rewards = {name: self.payload.array(values, f"batch.rewards[{name!r}]") for name, values in batch.rewards.items()}
         pairs = [[p.chosen, p.rejected, p.weight] for p in batch.preferences]
         media = [[int(row), list(found)] for row, found in batch.media.items()]
-        self.rows["batches"].append((self.step, dumps({
-            "arrays": arrays, "rewards": rewards, "group_ids": list(batch.group_ids), "rollout_ids": list(batch.rollout_ids),
-            "normalise": batch.normalise, "constant": batch.constant, "preferences": pairs, "media": media,
-            "round": batch.round, "version": batch.version})))
+        self.rows["batches"].append(
+            (
+                self.step,
+                dumps(
+                    {
+                        "arrays": arrays,
+                        "rewards": rewards,
+                        "group_ids": list(batch.group_ids),
+                        "rollout_ids": list(batch.rollout_ids),
+                        "normalise": batch.normalise,
+                        "constant": batch.constant,
+                        "preferences": pairs,
+                        "media": media,
+                        "round": batch.round,
+                        "version": batch.version,
+                    }
+                ),
+            )
+        )
 
     def decisions(self, decisions: Sequence[Decision]) -> None:
         rows = self.rows["decisions"]
         for decision in decisions:
-            body = (dumps_exact([decision.reason, dict(decision.data)], f"data of decision {decision.slot}:{decision.action}")
-                    if decision.data else dumps([decision.reason]))
-            rows.append((self.step, len(rows), *map(text, (decision.slot, decision.subject, decision.action, decision.task)), body))
+            body = (
+                dumps_exact([decision.reason, dict(decision.data)], f"data of decision {decision.slot}:{decision.action}")
+                if decision.data
+                else dumps([decision.reason])
+            )
+            rows.append(
+                (self.step, len(rows), *map(text, (decision.slot, decision.subject, decision.action, decision.task)), body)
+            )
 
 
 def law_body(law: Sampling) -> str:
     """A sampling law as JSON text."""
-    return dumps([law.id, law.temperature, law.top_p, law.top_k, law.min_p, law.repetition_penalty, law.presence_penalty,
-                  law.frequency_penalty, list(law.banned)])
+    return dumps(
+        [
+            law.id,
+            law.temperature,
+            law.top_p,
+            law.top_k,
+            law.min_p,
+            law.repetition_penalty,
+            law.presence_penalty,
+            law.frequency_penalty,
+            list(law.banned),
+        ]
+    )
 
 
 def signals_data(signals: Signals) -> list[Any]:
     """JSON data of signals, positional."""
-    verdicts = {name: [v.verifier, v.version, str(v.status), v.score, v.correct, v.evidence, v.seconds]
-                for name, v in signals.verdicts.items()}
+    verdicts = {
+        name: [v.verifier, v.version, str(v.status), v.score, v.correct, v.evidence, v.seconds]
+        for name, v in signals.verdicts.items()
+    }
     steps = [[s.start, s.end, s.kind, s.value, s.n, s.source] for s in signals.steps] if signals.steps else []
-    return [verdicts, signals.primary, dict(signals.rewards), signals.reward, signals.shaped, steps, signals.uncertainty,
-            signals.novelty]
+    return [
+        verdicts,
+        signals.primary,
+        dict(signals.rewards),
+        signals.reward,
+        signals.shaped,
+        steps,
+        signals.uncertainty,
+        signals.novelty,
+    ]
 
 
 def task_body(task: Task) -> str:
@@ -237,11 +339,21 @@ def task_body(task: Task) -> str:
     if not isinstance(prompt, str):
         prompt = [[m.role, [[str(p.kind), p.text, p.uri, p.sha256] for p in m.parts], m.name] for m in prompt]
     origin = task.origin
-    return dumps_exact({
-        "id": task.id, "domain": task.domain, "prompt": prompt, "reference": task.reference,
-        "reference_rev": task.reference_rev, "tools": list(task.tools), "environment": task.environment,
-        "category": task.category, "meta": task.meta,
-        "origin": [origin.kind, origin.source, origin.version, list(origin.parents)]}, f"task {task.id}")
+    return dumps_exact(
+        {
+            "id": task.id,
+            "domain": task.domain,
+            "prompt": prompt,
+            "reference": task.reference,
+            "reference_rev": task.reference_rev,
+            "tools": list(task.tools),
+            "environment": task.environment,
+            "category": task.category,
+            "meta": task.meta,
+            "origin": [origin.kind, origin.source, origin.version, list(origin.parents)],
+        },
+        f"task {task.id}",
+    )
 
 
 def node_checksum(node_id: str, parent: str | None, form: str, raw: bytes) -> bytes:
@@ -267,5 +379,5 @@ def rows_hash(rows: dict[str, list[Row]]) -> str:
             digest.update(b"".join([row[-1] for row in found]))
         end = -1 if table in _SUMMED else None
         for start in range(0, len(found), 256):  # the text of a large step is never whole in memory
-            digest.update(ascii([row[1:end] for row in found[start:start + 256]]).encode())
+            digest.update(ascii([row[1:end] for row in found[start : start + 256]]).encode())
     return digest.hexdigest()

@@ -38,8 +38,16 @@ class Evaluation:
     """Answers that could not be judged; they are in no mean."""
 
 
-def evaluate(engine: Engine, cascade: Cascade, render: Renderer, tasks: Sequence[Task], samples: int, greedy: bool,
-             max_tokens: int, stop: StopSpec) -> Evaluation:
+def evaluate(
+    engine: Engine,
+    cascade: Cascade,
+    render: Renderer,
+    tasks: Sequence[Task],
+    samples: int,
+    greedy: bool,
+    max_tokens: int,
+    stop: StopSpec,
+) -> Evaluation:
     """Sample `samples` answers per task at temperature 1, and one greedily."""
     sampled = _run(engine, cascade, render, tasks, samples, Sampling(), max_tokens, stop)
     if not greedy:
@@ -48,15 +56,29 @@ def evaluate(engine: Engine, cascade: Cascade, render: Renderer, tasks: Sequence
     return Evaluation(sampled[0], best[0], *(a + b for a, b in zip(sampled[1:], best[1:])))
 
 
-def _run(engine: Engine, cascade: Cascade, render: Renderer, tasks: Sequence[Task], samples: int, sampling: Sampling,
-         max_tokens: int, stop: StopSpec) -> tuple[float | None, int, int, int]:
+def _run(
+    engine: Engine,
+    cascade: Cascade,
+    render: Renderer,
+    tasks: Sequence[Task],
+    samples: int,
+    sampling: Sampling,
+    max_tokens: int,
+    stop: StopSpec,
+) -> tuple[float | None, int, int, int]:
     """(accuracy, tokens, context tokens, unscorable)."""
     growing: dict[str, tuple[Task, Growing]] = {}
     for task in tasks:
         path = (Node(derive_id("prompt", task.id), None, render(task)),)
         for i in range(samples):
-            request = Request(derive_id("heldout", task.id, i), path, sampling, max_tokens,
-                              stream_key(HELDOUT_SEED, "heldout", task.id, i), stop)
+            request = Request(
+                derive_id("heldout", task.id, i),
+                path,
+                sampling,
+                max_tokens,
+                stream_key(HELDOUT_SEED, "heldout", task.id, i),
+                stop,
+            )
             work = Growing(GenerateAsk(request.id, "", task.id, request))
             growing[request.id] = (task, work)
             try:

@@ -75,8 +75,9 @@ def tag(value: Any, where: str = "", leaf: Leaf | None = None) -> Any:
     if isinstance(value, Mapping):
         if all(isinstance(key, str) and not key.startswith("$") for key in value):
             return {str(key): tag(item, f"{where}.{key}", leaf) for key, item in value.items()}
-        return {"$dict": [[tag(key, f"{where} key", leaf), tag(item, f"{where}[{key!r}]", leaf)]
-                          for key, item in value.items()]}
+        return {
+            "$dict": [[tag(key, f"{where} key", leaf), tag(item, f"{where}[{key!r}]", leaf)] for key, item in value.items()]
+        }
     if isinstance(value, (set, frozenset)):
         name = "$set" if isinstance(value, set) else "$frozenset"
         return {name: sorted((tag(item, f"{where} item", leaf) for item in value), key=_compact)}

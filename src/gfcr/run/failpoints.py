@@ -54,8 +54,10 @@ def arm(spec: str | None) -> None:
         return
     name, mode, nth = [*spec.split(":"), "1", ""][:3]
     if name not in _POINTS or mode not in _POINTS[name] or not nth.isdigit() or int(nth) < 1:
-        raise ConfigError(f"GFCR_FAILPOINT = {spec!r} names no failpoint, mode or passage",
-                          "use name:mode[:nth] with a name and mode of gfcr.run.failpoints.names(), or unset it")
+        raise ConfigError(
+            f"GFCR_FAILPOINT = {spec!r} names no failpoint, mode or passage",
+            "use name:mode[:nth] with a name and mode of gfcr.run.failpoints.names(), or unset it",
+        )
     _armed = (name, mode, int(nth))
 
 

@@ -36,7 +36,13 @@ def storage_errors(doing: str, where: Path, committed: bool = False, creating: b
     """Turn full disks, refused access and SQLite's errors into a RunDirectoryError that says what was being done. `creating`:
     there is no run yet that could be resumed."""
     again = "start the run again, here or in another directory" if creating else "resume the run"
-    state = "no run was begun" if creating else "the step is committed" if committed else "nothing of this step is committed, all earlier steps are intact"
+    state = (
+        "no run was begun"
+        if creating
+        else "the step is committed"
+        if committed
+        else "nothing of this step is committed, all earlier steps are intact"
+    )
     try:
         yield
     except (OSError, sqlite3.DatabaseError) as error:

@@ -18,8 +18,25 @@ from pathlib import Path
 from gfcr.run import failpoints
 from gfcr.run.failures import RunDirectoryError
 
-NETWORK = frozenset(("nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "lustre", "gpfs", "beegfs", "glusterfs", "afs", "pvfs2",
-                     "orangefs", "9p", "ncpfs"))
+NETWORK = frozenset(
+    (
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "smbfs",
+        "ceph",
+        "lustre",
+        "gpfs",
+        "beegfs",
+        "glusterfs",
+        "afs",
+        "pvfs2",
+        "orangefs",
+        "9p",
+        "ncpfs",
+    )
+)
 """File-system types whose locks and fsync depend on another machine; so do `fuse.*` mounts of sshfs, s3 and the like."""
 _LOCAL_FUSE = frozenset(("fuse.fuse-overlayfs", "fuseblk", "fuse.ext4", "fuse.ntfs-3g"))
 TEMPORARY = ".writing-"
@@ -139,8 +156,10 @@ class WriterLock:
         return (stat.st_dev, stat.st_ino) in _held
 
     def _refusal(self, holder: str) -> RunDirectoryError:
-        return RunDirectoryError(f"{self.path.parent} is being written by {holder}",
-                                 "wait for that run or end it; to look at the run meanwhile, use RunDirectory.read")
+        return RunDirectoryError(
+            f"{self.path.parent} is being written by {holder}",
+            "wait for that run or end it; to look at the run meanwhile, use RunDirectory.read",
+        )
 
     def release(self) -> None:
         if self._fd >= 0:

@@ -57,8 +57,13 @@ class Ledger:
         self.add(Cost(**sums, discarded=wasted.total()) + failed_context)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"total": asdict(self.total), "discarded": dict(self.discarded), "stops": dict(self.stops),
-                "drops": dict(self.drops), "decisions": dict(self.decisions)}
+        return {
+            "total": asdict(self.total),
+            "discarded": dict(self.discarded),
+            "stops": dict(self.stops),
+            "drops": dict(self.drops),
+            "decisions": dict(self.decisions),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.total = Cost(**{name: state["total"].get(name, 0) for name in COST_FIELDS})

@@ -21,8 +21,12 @@ def step_metrics(groups: Sequence[Group], decisions: Sequence[Decision]) -> dict
     kinds = Counter(g.composition for g in closed)
     rewards = [m.signals.reward for m in members if m.signals.reward is not None]
     lengths = [m.rollout.response_length for m in members]
-    entropies = [n.segment.tracks["entropy"] for m in members for n in m.rollout.path
-                 if n.segment.kind is SegmentKind.ACTION and "entropy" in n.segment.tracks]
+    entropies = [
+        n.segment.tracks["entropy"]
+        for m in members
+        for n in m.rollout.path
+        if n.segment.kind is SegmentKind.ACTION and "entropy" in n.segment.tracks
+    ]
     entropy = np.concatenate(entropies) if entropies else np.empty(0, np.float32)
     statuses = Counter(m.signals.status for m in members)
     count = Counter(f"{d.slot}:{d.action}" for d in decisions)
@@ -53,10 +57,17 @@ def ledger_metrics(ledger: Ledger, seconds: float) -> dict[str, Any]:
     """Cumulative counters."""
     total = ledger.total
     return {
-        "tokens_generated": total.generated, "tokens_discarded": total.discarded, "seconds": round(seconds, 3),
-        "tokens_prefilled": total.prefilled, "tokens_cached": total.cached, "tokens_scored": total.scored,
-        "tokens_trained": total.trained, "tokens_evaluated": total.evaluated,
-        "discarded_by_reason": dict(ledger.discarded), "stops": dict(ledger.stops), "drops": dict(ledger.drops),
+        "tokens_generated": total.generated,
+        "tokens_discarded": total.discarded,
+        "seconds": round(seconds, 3),
+        "tokens_prefilled": total.prefilled,
+        "tokens_cached": total.cached,
+        "tokens_scored": total.scored,
+        "tokens_trained": total.trained,
+        "tokens_evaluated": total.evaluated,
+        "discarded_by_reason": dict(ledger.discarded),
+        "stops": dict(ledger.stops),
+        "drops": dict(ledger.drops),
     }
 
 

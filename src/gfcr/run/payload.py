@@ -44,8 +44,10 @@ class Payload:
     def array(self, values: np.ndarray, where: str = "array") -> list[Any]:
         """Append an array of numbers, bools or fixed-width strings; returns its reference, JSON data for `read_array`."""
         if values.dtype.kind not in _KINDS:
-            raise TypeError(f"{where} is an array of dtype {values.dtype}, which has no portable bytes; use numbers, bools or "
-                            "fixed-width strings")
+            raise TypeError(
+                f"{where} is an array of dtype {values.dtype}, which has no portable bytes; use numbers, bools or "
+                "fixed-width strings"
+            )
         head = [values.dtype.str, list(values.shape)]
         if values.size > 16 and values.itemsize in _BITS:
             bits = np.ascontiguousarray(values).reshape(-1).view(_BITS[values.itemsize])

@@ -45,8 +45,13 @@ def connect(path: Path, write: bool) -> sqlite3.Connection:
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    db = sqlite3.connect(f"file:{quote(str((path / DATABASE).resolve()))}?mode={mode}", uri=True, isolation_level=None,
-                         check_same_thread=False, timeout=30)
+    db = sqlite3.connect(
+        f"file:{quote(str((path / DATABASE).resolve()))}?mode={mode}",
+        uri=True,
+        isolation_level=None,
+        check_same_thread=False,
+        timeout=30,
+    )
     try:
         db.execute("PRAGMA user_version").fetchone()
     except BaseException:
@@ -137,8 +142,10 @@ class Reader:
             found = [at for at in found if at[0] <= step][-1:]
         if not found:
             until = "" if step is None else f" up to step {step}"
-            raise RunDirectoryError(f"{self.path} has no rollout {rollout_id!r}{until}",
-                                    "check the id, or open the run directory it was committed in")
+            raise RunDirectoryError(
+                f"{self.path} has no rollout {rollout_id!r}{until}",
+                "check the id, or open the run directory it was committed in",
+            )
         return self._rollout_at(found[0][0], found[0][1])
 
     def batch(self, step: int) -> Batch | None:
@@ -185,8 +192,10 @@ class Reader:
         """The row of table steps. Raises RunDirectoryError for an unknown step."""
         row = self.db.execute(f"SELECT {', '.join(LINKED)}, head FROM steps WHERE step = ?", (step,)).fetchone()
         if row is None:
-            raise RunDirectoryError(f"{self.path} has no step {step}; the last committed one is {self.last_step()}",
-                                    "ask for a committed step (`steps()` lists them)")
+            raise RunDirectoryError(
+                f"{self.path} has no step {step}; the last committed one is {self.last_step()}",
+                "ask for a committed step (`steps()` lists them)",
+            )
         return dict(zip((*LINKED, "head"), row, strict=True))
 
     def _verified(self, step: int) -> tuple[dict[str, list[Row]], bytes]:
@@ -198,8 +207,11 @@ class Reader:
         except FileNotFoundError:
             raise Tampered(f"segments/{step}.bin is missing; it has {known['payload_length']} bytes", _RESTORE) from None
         if (found := digest(payload)) != known["payload_hash"]:
-            raise Tampered(f"segments/{step}.bin: {len(payload)} bytes with hash {found}, committed were "
-                           f"{known['payload_length']} bytes with hash {known['payload_hash']}", _RESTORE)
+            raise Tampered(
+                f"segments/{step}.bin: {len(payload)} bytes with hash {found}, committed were "
+                f"{known['payload_length']} bytes with hash {known['payload_hash']}",
+                _RESTORE,
+            )
         rows = self.rows(step)
         if (found := rows_hash({table: [(step, *row) for row in part] for table, part in rows.items()})) != known["rows_hash"]:
             raise Tampered(f"run.sqlite, step {step}: its rows have hash {found}, committed was {known['rows_hash']}", _RESTORE)
@@ -240,10 +252,11 @@ class Reader:
         out = self.db.execute(query, (step, *sorted(keys))).fetchall()
         if len(out) != len(keys):
             missing = sorted(keys - {row[0] for row in out})
-            raise Tampered(f"run.sqlite, table {table}: step {step} has no rows {missing[:5]}, though others name them",
-                           _RESTORE)
+            raise Tampered(
+                f"run.sqlite, table {table}: step {step} has no rows {missing[:5]}, though others name them", _RESTORE
+            )
         return out
 
     @staticmethod
     def _arrays(payload: bytes, row: Row, forms: dict[int, decode.Form]) -> bytes:
-        return payload[row[4]:row[4] + row[5] * 4 * len(forms[row[3]][1])]
+        return payload[row[4] : row[4] + row[5] * 4 * len(forms[row[3]][1])]

@@ -64,15 +64,31 @@ ROWS: dict[str, tuple[str, ...]] = {
     "nodes": ("key", "id", "parent", "form", "offset", "count", "checksum"),
     "rollouts": ("key", "id", "task_id", "stop", "body", "path", "train_path", "digest"),
     "groups": ("key", "id", "task", "task_id", "round", "version", "planned", "stage", "state", "body"),
-    "members": ("grp", "key", "rollout_step", "rollout", "role", "in_baseline", "in_loss", "cohort", "dropped", "source",
-                "reward", "correct", "advantage", "body"),
+    "members": (
+        "grp",
+        "key",
+        "rollout_step",
+        "rollout",
+        "role",
+        "in_baseline",
+        "in_loss",
+        "cohort",
+        "dropped",
+        "source",
+        "reward",
+        "correct",
+        "advantage",
+        "body",
+    ),
     "batches": ("body",),
     "decisions": ("key", "slot", "subject", "action", "task", "body"),
 }
 """Columns, beside `step`, of the tables a step's rows digest covers. Fixed for ever: digests depend on them."""
 
-INSERTS = {table: f"INSERT INTO {table} (step, {', '.join(columns)}) VALUES (?{', ?' * len(columns)})"
-           for table, columns in ROWS.items()}
+INSERTS = {
+    table: f"INSERT INTO {table} (step, {', '.join(columns)}) VALUES (?{', ?' * len(columns)})"
+    for table, columns in ROWS.items()
+}
 SELECTS = {table: f"SELECT {', '.join(columns)} FROM {table} WHERE step = ?" for table, columns in ROWS.items()}
 _ORDER = {"members": "grp, key", "batches": "step"}
 SELECTS_ORDERED = {table: f"{text} ORDER BY {_ORDER.get(table, 'key')}" for table, text in SELECTS.items()}
@@ -108,5 +124,7 @@ def check_version(db: sqlite3.Connection, where: str, newest: int = len(MIGRATIO
     """Refuse a file written by a newer gfcr."""
     found = version(db)
     if found > newest:
-        raise RunDirectoryError(f"{where} has format version {found}, this gfcr reads up to {newest}",
-                                "open it with the gfcr that wrote it or a newer one (`pip install -U gfcr`)")
+        raise RunDirectoryError(
+            f"{where} has format version {found}, this gfcr reads up to {newest}",
+            "open it with the gfcr that wrote it or a newer one (`pip install -U gfcr`)",
+        )

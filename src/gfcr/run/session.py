@@ -70,7 +70,9 @@ class Session:
     def create(cls, recipe: Recipe, seed: int, path: str | Path, progress: Progress | None = None) -> Session:
         """A new run in a new directory."""
         parts = build(recipe, seed)
-        directory = RunDirectory.create(Path(path), {"recipe": recipe.frozen(), "seed": seed, "hash": recipe.hash()}, environment(parts))
+        directory = RunDirectory.create(
+            Path(path), {"recipe": recipe.frozen(), "seed": seed, "hash": recipe.hash()}, environment(parts)
+        )
         return cls(parts, directory, progress)
 
     @classmethod
@@ -155,12 +157,17 @@ class Session:
         self.step, self.round = self.step + 1, self.round + 1
         self._decide_end(round_)
         row |= self._evaluation(due=bool(self.ended) or self._due())
-        row |= {"seconds_rounds": round(generated - started, 4), "seconds_training": round(trained - generated, 4),
-                "seconds_evaluation": round(perf_counter() - trained, 4)}
+        row |= {
+            "seconds_rounds": round(generated - started, 4),
+            "seconds_training": round(trained - generated, 4),
+            "seconds_evaluation": round(perf_counter() - trained, 4),
+        }
         self._commit(row, round_, batch, progress)
         if self.empty >= self.recipe.control.max_empty:
-            raise FutileRun(f"{self.empty} rounds in a row had nothing to train on: {round_.causes()}",
-                            "easier or harder tasks, a more lenient verifier, or a larger K; `gfcr report DIR` shows the answers and verdicts")
+            raise FutileRun(
+                f"{self.empty} rounds in a row had nothing to train on: {round_.causes()}",
+                "easier or harder tasks, a more lenient verifier, or a larger K; `gfcr report DIR` shows the answers and verdicts",
+            )
 
     def _round(self) -> Round:
         parts = self.parts
@@ -192,23 +199,56 @@ class Session:
         if not due or not self.parts.heldout:
             return nothing
         settings = self.recipe.evaluate
-        result = evaluate(self.parts.engine, self.parts.cascade, self.parts.renderer, self.parts.heldout[: settings.limit],
-                          settings.samples, settings.greedy, self.recipe.generate.max_tokens, self.parts.stop)
+        result = evaluate(
+            self.parts.engine,
+            self.parts.cascade,
+            self.parts.renderer,
+            self.parts.heldout[: settings.limit],
+            settings.samples,
+            settings.greedy,
+            self.recipe.generate.max_tokens,
+            self.parts.stop,
+        )
         self.ledger.add(Cost(evaluated=result.tokens, evaluated_context=result.context))
         self.evaluated_at = self.budget.spent
         return {"heldout_accuracy": result.accuracy, "heldout_greedy": result.greedy, "heldout_unscorable": result.unscorable}
 
     def _commit(self, row: dict[str, Any], round_: Round | None, batch: Batch | None, progress: float) -> None:
         seconds = self._clock.seconds()
-        row |= {"round": self.round, "version": self.version, "ended": self.ended or None, **ledger_metrics(self.ledger, seconds)}
+        row |= {
+            "round": self.round,
+            "version": self.version,
+            "ended": self.ended or None,
+            **ledger_metrics(self.ledger, seconds),
+        }
         checkpoint = bool(self.ended) or self.step % self.recipe.run.checkpoint_every == 0
         state = {
-            "slots": self.parts.slots.state_dict(), "budget": self.budget.state_dict(), "ledger": self.ledger.state_dict(),
-            "session": {"round": self.round, "version": self.version, "empty": self.empty, "evaluated_at": self.evaluated_at,
-                        "ended": self.ended, "seconds": seconds}}
-        self.directory.commit(StepRecord(
-            self.step, self.round, self.version, list(round_.groups.values()) if round_ else [], batch, progress,
-            round_.decisions if round_ else [], row, state, self.parts.trainer.save if checkpoint else None))
+            "slots": self.parts.slots.state_dict(),
+            "budget": self.budget.state_dict(),
+            "ledger": self.ledger.state_dict(),
+            "session": {
+                "round": self.round,
+                "version": self.version,
+                "empty": self.empty,
+                "evaluated_at": self.evaluated_at,
+                "ended": self.ended,
+                "seconds": seconds,
+            },
+        }
+        self.directory.commit(
+            StepRecord(
+                self.step,
+                self.round,
+                self.version,
+                list(round_.groups.values()) if round_ else [],
+                batch,
+                progress,
+                round_.decisions if round_ else [],
+                row,
+                state,
+                self.parts.trainer.save if checkpoint else None,
+            )
+        )
         self.progress(row)
 
     def close(self) -> None:
@@ -222,10 +262,19 @@ def environment(parts: Parts) -> dict[str, Any]:
     import torch
     import transformers
 
-    return {"gfcr": __version__, "torch": torch.__version__, "transformers": transformers.__version__,
-            "python": platform.python_version(), "cpu": _cpu(), "threads": torch.get_num_threads(),
-            "device": parts.recipe.train.device, "dtype": parts.recipe.train.dtype, "engine": parts.recipe.engine.name,
-            "tasks": digest(parts.tasks, parts.heldout, parts.renderer), "workers": 1}
+    return {
+        "gfcr": __version__,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "python": platform.python_version(),
+        "cpu": _cpu(),
+        "threads": torch.get_num_threads(),
+        "device": parts.recipe.train.device,
+        "dtype": parts.recipe.train.dtype,
+        "engine": parts.recipe.engine.name,
+        "tasks": digest(parts.tasks, parts.heldout, parts.renderer),
+        "workers": 1,
+    }
 
 
 def _cpu() -> str:

@@ -63,15 +63,18 @@ def encode_state(state: Mapping[str, Any], find: Find) -> bytes:
     try:
         text = dumps_exact(state, "state", leaf).encode()
     except TypeError as error:
-        raise RunDirectoryError(str(error), "state_dict must return JSON data, numpy arrays or gfcr types; turn tensors into "
-                                "arrays (`.numpy()`) and other objects into their data") from None
+        raise RunDirectoryError(
+            str(error),
+            "state_dict must return JSON data, numpy arrays or gfcr types; turn tensors into "
+            "arrays (`.numpy()`) and other objects into their data",
+        ) from None
     return b"".join([len(text).to_bytes(8, "little"), text, b"\0" * (-len(text) % 8), *payload.chunks])
 
 
 def decode_state(body: bytes, fetch: Fetch) -> dict[str, Any]:
     """The state of `encode_state`."""
     length = int.from_bytes(body[:8], "little")
-    arrays = memoryview(body)[8 + length + -length % 8:]
+    arrays = memoryview(body)[8 + length + -length % 8 :]
     shared: dict[int, Any] = {}
 
     def unleaf(name: str, content: Any) -> Any:
@@ -92,7 +95,7 @@ def decode_state(body: bytes, fetch: Fetch) -> dict[str, Any]:
             return shared[content]
         raise KeyError(name)
 
-    out: dict[str, Any] = loads(body[8:8 + length].decode(), unleaf)
+    out: dict[str, Any] = loads(body[8 : 8 + length].decode(), unleaf)
     return out
 
 
@@ -104,6 +107,8 @@ def _kind(name: str) -> Any:
         with suppress(ImportError):
             kind = getattr(import_module(module), attribute, None)
     if not (isinstance(kind, type) and (is_dataclass(kind) or issubclass(kind, Enum))):
-        raise RunDirectoryError(f"the state names the type {name!r}, which this gfcr does not have",
-                                "resume with the gfcr version named in card.json")
+        raise RunDirectoryError(
+            f"the state names the type {name!r}, which this gfcr does not have",
+            "resume with the gfcr version named in card.json",
+        )
     return kind

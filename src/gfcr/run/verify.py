@@ -62,7 +62,12 @@ def verify(run: RunDirectory) -> Iterator[Difference]:
     kept = kept_checkpoints(run)
     for step in run.steps():
         known = run.step_row(step)
-        name, file, length, expected = f"segments/{step}.bin", run.payload_file(step), known["payload_length"], known["payload_hash"]
+        name, file, length, expected = (
+            f"segments/{step}.bin",
+            run.payload_file(step),
+            known["payload_length"],
+            known["payload_hash"],
+        )
         if not file.is_file():
             yield Difference(name, step, f"{length} bytes", "no file")
         elif (actual := files.file_hash(file)) != (length, expected):

@@ -105,13 +105,20 @@ class Batch:
         place = {int(row): i for i, row in enumerate(index)}
         cut = {name: getattr(self, name)[tokens] for name in TOKEN_FIELDS if getattr(self, name) is not None}
         return replace(
-            self, offsets=np.concatenate([[0], np.cumsum(self.lengths[index])]).astype(np.int64), groups=self.groups[index],
+            self,
+            offsets=np.concatenate([[0], np.cumsum(self.lengths[index])]).astype(np.int64),
+            groups=self.groups[index],
             leaves=None if self.leaves is None else self.leaves[index],
             rollout_ids=tuple(self.rollout_ids[i] for i in index),
-            preferences=tuple(PreferencePair(place[p.chosen], place[p.rejected], p.weight) for p in self.preferences
-                              if p.chosen in place and p.rejected in place),
+            preferences=tuple(
+                PreferencePair(place[p.chosen], place[p.rejected], p.weight)
+                for p in self.preferences
+                if p.chosen in place and p.rejected in place
+            ),
             rewards={k: v[index] for k, v in self.rewards.items()},
-            media={place[r]: m for r, m in self.media.items() if r in place}, **cut)
+            media={place[r]: m for r, m in self.media.items() if r in place},
+            **cut,
+        )
 
     def row_of_token(self) -> np.ndarray:
         """int64[N]: the row each token lies in."""
@@ -153,8 +160,20 @@ class Batch:
         return np.where(mask, weights, 0.0)
 
 
-TOKEN_FIELDS = ("input_ids", "rl_mask", "advantages", "rl_weights", "ce_weights", "behaviour", "proximal", "reference",
-                "temperature", "versions", "parents", "multiplicity")
+TOKEN_FIELDS = (
+    "input_ids",
+    "rl_mask",
+    "advantages",
+    "rl_weights",
+    "ce_weights",
+    "behaviour",
+    "proximal",
+    "reference",
+    "temperature",
+    "versions",
+    "parents",
+    "multiplicity",
+)
 
 
 def masked_sum(values: np.ndarray, mask: np.ndarray) -> float:

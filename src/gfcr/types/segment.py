@@ -73,8 +73,16 @@ class StopReason(StrEnum):
         return self in _TRUNCATED
 
 
-_TRUNCATED = frozenset({StopReason.MAX_TOKENS, StopReason.CONTEXT_FULL, StopReason.MAX_TURNS, StopReason.MAX_TOOL_CALLS,
-                        StopReason.MAX_SECONDS, StopReason.ENV_TRUNCATED})
+_TRUNCATED = frozenset(
+    {
+        StopReason.MAX_TOKENS,
+        StopReason.CONTEXT_FULL,
+        StopReason.MAX_TURNS,
+        StopReason.MAX_TOOL_CALLS,
+        StopReason.MAX_SECONDS,
+        StopReason.ENV_TRUNCATED,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +107,26 @@ class Sampling:
     """Derived; leave empty."""
 
     def __post_init__(self) -> None:
-        for name, ok in (("temperature", self.temperature >= 0), ("top_p", 0 < self.top_p <= 1),
-                         ("top_k", self.top_k >= 0), ("min_p", 0 <= self.min_p <= 1),
-                         ("repetition_penalty", self.repetition_penalty > 0)):
+        for name, ok in (
+            ("temperature", self.temperature >= 0),
+            ("top_p", 0 < self.top_p <= 1),
+            ("top_k", self.top_k >= 0),
+            ("min_p", 0 <= self.min_p <= 1),
+            ("repetition_penalty", self.repetition_penalty > 0),
+        ):
             if not ok:
                 raise ValueError(f"sampling.{name} = {getattr(self, name)!r} is outside its range")
         if not self.id:
-            values = (self.temperature, self.top_p, self.top_k, self.min_p, self.repetition_penalty,
-                      self.presence_penalty, self.frequency_penalty, self.banned)
+            values = (
+                self.temperature,
+                self.top_p,
+                self.top_k,
+                self.min_p,
+                self.repetition_penalty,
+                self.presence_penalty,
+                self.frequency_penalty,
+                self.banned,
+            )
             object.__setattr__(self, "id", derive_id("sampling", repr(values)))
 
     @property

@@ -90,7 +90,9 @@ def messages_to_json(messages: tuple[Message, ...]) -> list[dict[str, Any]]:
     """Messages as JSON data, absent fields left out."""
     out = []
     for message in messages:
-        parts = [{k: v for k, v in (("kind", str(p.kind)), ("text", p.text), ("uri", p.uri), ("sha256", p.sha256)) if v}
-                 for p in message.parts]
+        parts = [
+            {k: v for k, v in (("kind", str(p.kind)), ("text", p.text), ("uri", p.uri), ("sha256", p.sha256)) if v}
+            for p in message.parts
+        ]
         out.append({"role": message.role, "parts": parts} | ({"name": message.name} if message.name else {}))
     return out

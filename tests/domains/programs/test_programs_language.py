@@ -71,7 +71,7 @@ def test_any_answer_is_taken_apart_without_loss(text: str) -> None:
     answer = parse_answer(text)
     body = "".join(line.text for line in answer.lines)
     assert body + ("" if answer.final is None else "#" + answer.final) == text
-    assert all(text[line.start:line.end] == line.text for line in answer.lines)
+    assert all(text[line.start : line.end] == line.text for line in answer.lines)
 
 
 @pytest.mark.parametrize("prompt", ["", "?12", "c-d*?6", "c-d*?67", "c-e*?65", "d-c*?65", "c/d*?65", "c-d*?65 ", "q+?11"])

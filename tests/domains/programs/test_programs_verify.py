@@ -20,21 +20,24 @@ def task(prompt: str = "c-d*?65", final: object = "55") -> Task:
     return Task("programs", prompt, {"final": final})
 
 
-@pytest.mark.parametrize(("text", "stop", "right"), [
-    ("c-15d*55#55", EOS, True),
-    ("#55", EOS, True),  # a direct guess
-    ("c-15c-15d*55#55", EOS, True),  # repeated lines
-    ("c-25d*35#55", EOS, True),  # wrong on the way: the outcome does not read the trace
-    ("+?zz#55", EOS, True),
-    ("c-15d*55#54", EOS, False),
-    ("c-15d*55#5", EOS, False),
-    ("c-15d*55#555", EOS, False),
-    ("c-15d*55#55#55", EOS, False),  # the text after the first mark is not the pair
-    ("c-15d*5555", EOS, False),
-    ("", EOS, False),
-    ("c-15d*55#55", CUT, False),  # right so far, but the end was not emitted
-    ("c-15d*55#55", StopReason.EARLY_EXIT, False),
-])
+@pytest.mark.parametrize(
+    ("text", "stop", "right"),
+    [
+        ("c-15d*55#55", EOS, True),
+        ("#55", EOS, True),  # a direct guess
+        ("c-15c-15d*55#55", EOS, True),  # repeated lines
+        ("c-25d*35#55", EOS, True),  # wrong on the way: the outcome does not read the trace
+        ("+?zz#55", EOS, True),
+        ("c-15d*55#54", EOS, False),
+        ("c-15d*55#5", EOS, False),
+        ("c-15d*55#555", EOS, False),
+        ("c-15d*55#55#55", EOS, False),  # the text after the first mark is not the pair
+        ("c-15d*5555", EOS, False),
+        ("", EOS, False),
+        ("c-15d*55#55", CUT, False),  # right so far, but the end was not emitted
+        ("c-15d*55#55", StopReason.EARLY_EXIT, False),
+    ],
+)
 def test_outcome(text: str, stop: StopReason, right: bool) -> None:
     verdict = VERIFIER.judge(task(), text, stop)
     assert (verdict.status, verdict.score, verdict.correct) == (Status.SCORED, float(right), right)
@@ -69,7 +72,8 @@ def test_the_reference_answer_is_right_and_no_other_final_is(program: Program) -
 
 
 answers = st.text("cd+-*s#0156a?", max_size=30) | st.builds(
-    "{}#{}".format, st.text("cd-*15#s", max_size=16), st.sampled_from(["55", "51", "5", "", "155", "55#55", "55 "]))
+    "{}#{}".format, st.text("cd-*15#s", max_size=16), st.sampled_from(["55", "51", "5", "", "155", "55#55", "55 "])
+)
 
 
 @given(answers, st.sampled_from(list(StopReason)))
@@ -78,26 +82,40 @@ def test_the_gate_never_refuses_what_the_verifier_accepts(text: str, stop: StopR
         assert GATE.judge(task(), text, stop).status is Status.SCORED
 
 
-@pytest.mark.parametrize(("text", "stop", "status"), [
-    ("c-15d*55#55", EOS, Status.SCORED), ("#12", EOS, Status.SCORED), ("c-15c-15d*55#51", EOS, Status.SCORED),
-    ("c-15d*55", EOS, Status.INVALID), ("#5", EOS, Status.INVALID), ("#57", EOS, Status.INVALID), ("#555", EOS, Status.INVALID),
-    ("", EOS, Status.INVALID), ("c-15d*", CUT, Status.SCORED), ("", CUT, Status.SCORED)])
+@pytest.mark.parametrize(
+    ("text", "stop", "status"),
+    [
+        ("c-15d*55#55", EOS, Status.SCORED),
+        ("#12", EOS, Status.SCORED),
+        ("c-15c-15d*55#51", EOS, Status.SCORED),
+        ("c-15d*55", EOS, Status.INVALID),
+        ("#5", EOS, Status.INVALID),
+        ("#57", EOS, Status.INVALID),
+        ("#555", EOS, Status.INVALID),
+        ("", EOS, Status.INVALID),
+        ("c-15d*", CUT, Status.SCORED),
+        ("", CUT, Status.SCORED),
+    ],
+)
 def test_gate(text: str, stop: StopReason, status: Status) -> None:
     verdict = GATE.judge(task(), text, stop)
     assert verdict.status is status and verdict.correct is None and verdict.evidence
 
 
-@pytest.mark.parametrize(("text", "truth", "previous"), [
-    ("c-15d*55#55", [(0, 4, 1), (4, 8, 1)], [1, 1]),
-    ("c-25d*35#35", [(0, 4, 0), (4, 8, 0)], [0, 1]),  # the second line follows from the first one's mistake
-    ("c-25c-15d*55#55", [(0, 4, 0), (4, 8, 1), (8, 12, 1)], [0, 1, 1]),  # put right by writing the line again
-    ("d*55#55", [(0, 4, 0)], [0]),  # a step left out
-    ("c+45d*65#65", [(0, 4, 0), (4, 8, 0)], [0, 1]),  # another operator than the program's
-    ("cc-15??d*55#55", [(0, 1, 0), (1, 5, 1), (5, 7, 0), (7, 11, 1)], [0, 1, 0, 1]),
-    ("c-15d*55d*55e+10#10", [(0, 4, 1), (4, 8, 1), (8, 12, 1), (12, 16, 0)], [1, 1, 1, 0]),
-    ("#55", [], []),
-    ("c-15d*", [(0, 4, 1), (4, 6, 0)], [1, 0]),
-])
+@pytest.mark.parametrize(
+    ("text", "truth", "previous"),
+    [
+        ("c-15d*55#55", [(0, 4, 1), (4, 8, 1)], [1, 1]),
+        ("c-25d*35#35", [(0, 4, 0), (4, 8, 0)], [0, 1]),  # the second line follows from the first one's mistake
+        ("c-25c-15d*55#55", [(0, 4, 0), (4, 8, 1), (8, 12, 1)], [0, 1, 1]),  # put right by writing the line again
+        ("d*55#55", [(0, 4, 0)], [0]),  # a step left out
+        ("c+45d*65#65", [(0, 4, 0), (4, 8, 0)], [0, 1]),  # another operator than the program's
+        ("cc-15??d*55#55", [(0, 1, 0), (1, 5, 1), (5, 7, 0), (7, 11, 1)], [0, 1, 0, 1]),
+        ("c-15d*55d*55e+10#10", [(0, 4, 1), (4, 8, 1), (8, 12, 1), (12, 16, 0)], [1, 1, 1, 0]),
+        ("#55", [], []),
+        ("c-15d*", [(0, 4, 1), (4, 6, 0)], [1, 0]),
+    ],
+)
 def test_step_labels(text: str, truth: list[tuple[int, int, float]], previous: list[float]) -> None:
     program = parse_prompt("c-d*?65")
     assert list(step_labels(program, text)) == truth

@@ -69,7 +69,7 @@ def test_sampler_agrees_with_the_full_forward_pass_and_is_a_function_of_its_gene
     greedy = sample_ids(model, prompts, 0.0, torch.Generator())
     for prompt, answer in zip(prompts, greedy):
         with torch.no_grad():
-            best = model(torch.tensor([prompt + answer])).logits[0, len(prompt) - 1:-1].argmax(-1)
+            best = model(torch.tensor([prompt + answer])).logits[0, len(prompt) - 1 : -1].argmax(-1)
         assert best.tolist() == answer and (answer[-1] == END_ID or len(answer) == ANSWER_TOKENS)
     first, again = (sample_ids(model, prompts, 1.0, torch.Generator().manual_seed(5)) for _ in range(2))
     assert first == again

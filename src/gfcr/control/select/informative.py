@@ -23,8 +23,14 @@ def informative_probability(theta: np.ndarray, k: int) -> np.ndarray:
     return 1.0 - theta**k - (1.0 - theta) ** k
 
 
-@method("informative", Slot.SELECT, title="informative-group Thompson selection", criterion="cost",
-        faithfulness=Faithfulness.OURS, traits=("selects by difficulty", "assumes: binary correctness", "seeks uncertainty"))
+@method(
+    "informative",
+    Slot.SELECT,
+    title="informative-group Thompson selection",
+    criterion="cost",
+    faithfulness=Faithfulness.OURS,
+    traits=("selects by difficulty", "assumes: binary correctness", "seeks uncertainty"),
+)
 class Informative:
     """Draw theta of every task from its posterior; weight (P(informative group of K) + floor)^power; draw the round's tasks
     in proportion, without replacement. (Related: VADE, arXiv:2511.18902, and MoPPS, arXiv:2507.04632, which draw theta but

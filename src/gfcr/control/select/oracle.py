@@ -8,8 +8,14 @@ from gfcr.errors import ConfigError
 from gfcr.registry import Faithfulness, FrozenModel, Settings, Slot, method
 
 
-@method("oracle", Slot.SELECT, title="oracle selection (yardstick)", criterion="cost", faithfulness=Faithfulness.OURS,
-        traits=("uses privileged labels",))
+@method(
+    "oracle",
+    Slot.SELECT,
+    title="oracle selection (yardstick)",
+    criterion="cost",
+    faithfulness=Faithfulness.OURS,
+    traits=("uses privileged labels",),
+)
 class Oracle(Uniform):
     """Uniform over the tasks of a set that the task source marks, e.g. those that teach something."""
 
@@ -20,6 +26,8 @@ class Oracle(Uniform):
     def __init__(self, settings: Settings, build: Build) -> None:
         chosen = build.privileged.get(settings.tasks)
         if not chosen:
-            raise ConfigError(f"control.select 'oracle': the task source has no set {settings.tasks!r}",
-                              f"sets it has: {', '.join(sorted(build.privileged)) or 'none'}")
+            raise ConfigError(
+                f"control.select 'oracle': the task source has no set {settings.tasks!r}",
+                f"sets it has: {', '.join(sorted(build.privileged)) or 'none'}",
+            )
         self.epochs = Epochs(build.seed, [t for t in build.tasks if t.id in chosen])

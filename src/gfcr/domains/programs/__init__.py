@@ -7,5 +7,14 @@
 from gfcr.domains.programs.language import Program, interpret, parse_answer, parse_prompt, reference_answer, sample_program
 from gfcr.domains.programs.verify import ExactVerifier, FormatGate, ProgramSteps
 
-__all__ = ["ExactVerifier", "FormatGate", "Program", "ProgramSteps", "interpret", "parse_answer", "parse_prompt",
-           "reference_answer", "sample_program"]
+__all__ = [
+    "ExactVerifier",
+    "FormatGate",
+    "Program",
+    "ProgramSteps",
+    "interpret",
+    "parse_answer",
+    "parse_prompt",
+    "reference_answer",
+    "sample_program",
+]

@@ -20,8 +20,14 @@ from gfcr.types import StopReason
 
 
 @torch.no_grad()
-def sample_ids(model: Any, prompts: Sequence[Sequence[int]], temperature: float, rng: torch.Generator, batch: int = 256,
-               limit: int = ANSWER_TOKENS) -> list[list[int]]:
+def sample_ids(
+    model: Any,
+    prompts: Sequence[Sequence[int]],
+    temperature: float,
+    rng: torch.Generator,
+    batch: int = 256,
+    limit: int = ANSWER_TOKENS,
+) -> list[list[int]]:
     """New token ids of each prompt (end token included when emitted), in the order of `prompts`."""
     out: list[list[int]] = [[] for _ in prompts]
     by_length = defaultdict(list)
@@ -29,13 +35,14 @@ def sample_ids(model: Any, prompts: Sequence[Sequence[int]], temperature: float,
         by_length[len(prompt)].append(i)
     for rows in by_length.values():
         for at in range(0, len(rows), batch):
-            part = rows[at:at + batch]
+            part = rows[at : at + batch]
             _sample_block(model, [prompts[i] for i in part], [out[i] for i in part], temperature, rng, limit)
     return out
 
 
-def _sample_block(model: Any, prompts: list[Sequence[int]], sinks: list[list[int]], temperature: float,
-                  rng: torch.Generator, limit: int) -> None:
+def _sample_block(
+    model: Any, prompts: list[Sequence[int]], sinks: list[list[int]], temperature: float, rng: torch.Generator, limit: int
+) -> None:
     from transformers import DynamicCache
 
     cache, argument = DynamicCache(), _cache_argument(model)
@@ -63,12 +70,13 @@ def _cache_argument(model: Any) -> str:
     return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
 
 
-def outcomes(model: Any, prompts: Sequence[str], finals: Sequence[str], samples: int, temperature: float,
-             seed: int) -> tuple[list[int], list[list[list[int]]]]:
+def outcomes(
+    model: Any, prompts: Sequence[str], finals: Sequence[str], samples: int, temperature: float, seed: int
+) -> tuple[list[int], list[list[list[int]]]]:
     """(right answers of `samples` per prompt, the answers' ids)."""
     rng = torch.Generator().manual_seed(seed)
     ids = sample_ids(model, [encode_prompt(p) for p in prompts for _ in range(samples)], temperature, rng)
-    answers = [ids[i * samples:(i + 1) * samples] for i in range(len(prompts))]
+    answers = [ids[i * samples : (i + 1) * samples] for i in range(len(prompts))]
     return [sum(is_right(final, a) for a in group) for final, group in zip(finals, answers)], answers
 
 

@@ -53,8 +53,10 @@ def wrong_key(program: Program, rng: np.random.Generator) -> str:
 def build() -> dict[str, list[tuple[str, str]]]:
     """(prompt, final) rows of every file that needs no checkpoint."""
     taken: set[str] = set()
-    sets = {f"{name}.heldout.jsonl": draw(f"heldout {name}", spread(HELDOUT_SIZE, *lengths), taken)
-            for name, lengths in HELDOUT_LENGTHS.items()}
+    sets = {
+        f"{name}.heldout.jsonl": draw(f"heldout {name}", spread(HELDOUT_SIZE, *lengths), taken)
+        for name, lengths in HELDOUT_LENGTHS.items()
+    }
     sets["D.jsonl"] = draw("D", spread(4096, 1, 8), taken)
     sets["B2.jsonl"] = draw("B2", spread(512, 3, 8), taken)
     sets["B3.jsonl"] = draw("B3", [1] * 256 + [16] * 256 + spread(128, 3, 8), taken)
@@ -78,8 +80,14 @@ def screen(checkpoint: Path, taken: set[str]) -> list[tuple[str, str]]:
     model: Any = AutoModelForCausalLM.from_pretrained(checkpoint)
     model.eval()
     candidates = draw("HARD candidates", spread(HARD_CANDIDATES, 5, 8), taken)
-    right, _ = outcomes(model, [p.prompt for p in candidates], [final_pair(p) for p in candidates], HARD_SAMPLES, 1.0,
-                        stream_key(SEED, "programs.freeze", "screen") % 2**63)
+    right, _ = outcomes(
+        model,
+        [p.prompt for p in candidates],
+        [final_pair(p) for p in candidates],
+        HARD_SAMPLES,
+        1.0,
+        stream_key(SEED, "programs.freeze", "screen") % 2**63,
+    )
     kept = [(p.prompt, final_pair(p)) for p, n in zip(candidates, right) if n <= HARD_MOST]
     print(f"HARD keeps {len(kept)} of {len(candidates)} candidates")
     return kept

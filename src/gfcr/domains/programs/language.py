@@ -57,7 +57,7 @@ class Program:
 
     @property
     def letters(self) -> str:
-        return LETTERS[self.start:self.start + self.length]
+        return LETTERS[self.start : self.start + self.length]
 
     @property
     def prompt(self) -> str:
@@ -89,8 +89,9 @@ def interpret(program: Program) -> tuple[tuple[int, int], ...]:
 
 def trace_lines(program: Program) -> tuple[str, ...]:
     """The right trace, one line of four characters per step."""
-    return tuple(f"{letter}{operator}{x}{y}" for letter, operator, (x, y)
-                 in zip(program.letters, program.operators, interpret(program)))
+    return tuple(
+        f"{letter}{operator}{x}{y}" for letter, operator, (x, y) in zip(program.letters, program.operators, interpret(program))
+    )
 
 
 def final_pair(program: Program) -> str:
@@ -110,10 +111,12 @@ def parse_prompt(text: str) -> Program:
     if match:
         letters, operators = match[1][::2], match[1][1::2]
         start = LETTERS.index(letters[0])
-        if letters == LETTERS[start:start + len(letters)]:
+        if letters == LETTERS[start : start + len(letters)]:
             return Program(start, operators, int(match[2]), int(match[3]))
-    raise DataError(f"{text[:80]!r} is not a register program",
-                    "write steps with consecutive letters, `?` and two start values in 0..6, like `c-d*?65`")
+    raise DataError(
+        f"{text[:80]!r} is not a register program",
+        "write steps with consecutive letters, `?` and two start values in 0..6, like `c-d*?65`",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +152,7 @@ def parse_answer(text: str) -> Answer:
     lines, at = [], 0
     for match in _LINE.finditer(body):
         if match.start() > at:
-            lines.append(Line(at, match.start(), body[at:match.start()], False))
+            lines.append(Line(at, match.start(), body[at : match.start()], False))
         lines.append(Line(match.start(), match.end(), match[0], True))
         at = match.end()
     if at < len(body):

@@ -44,8 +44,7 @@ def load_heldout(name: str) -> list[Task]:
 def informative_ids(name: str) -> frozenset[str]:
     """What an oracle would train on: ids of the pool's tasks with a right key and, in the skewed pools, L 3..8."""
     skewed = name in ("B1", "B3")
-    return frozenset(t.id for t in load_pool(name)
-                     if not t.meta["broken_key"] and (not skewed or 3 <= t.meta["length"] <= 8))
+    return frozenset(t.id for t in load_pool(name) if not t.meta["broken_key"] and (not skewed or 3 <= t.meta["length"] <= 8))
 
 
 def heldout_prompts() -> frozenset[str]:
@@ -56,9 +55,14 @@ def heldout_prompts() -> frozenset[str]:
 def task_of(prompt: str, final: str, source: str) -> Task:
     """A task of one line of a file."""
     program = parse_prompt(prompt)
-    return Task(DOMAIN, prompt, {"final": final, "trace": "".join(trace_lines(program)) + "#" + final},
-                category=f"L{program.length}", origin=Origin("dataset", source, VERSION),
-                meta={"length": program.length, "broken_key": final != final_pair(program)})
+    return Task(
+        DOMAIN,
+        prompt,
+        {"final": final, "trace": "".join(trace_lines(program)) + "#" + final},
+        category=f"L{program.length}",
+        origin=Origin("dataset", source, VERSION),
+        meta={"length": program.length, "broken_key": final != final_pair(program)},
+    )
 
 
 def _known(name: str, names: tuple[str, ...], what: str) -> None:
@@ -86,6 +90,8 @@ def verified(file: str, raw: bytes, manifest: str) -> bytes:
     wanted = {name: digest for digest, name in (line.split() for line in manifest.splitlines())}
     found = hashlib.sha256(raw).hexdigest()
     if wanted.get(file) != found:
-        raise DataError(f"{file} has the SHA-256 {found[:16]}..., {MANIFEST} records {wanted.get(file, 'none')[:16]}",
-                        "the frozen tasks were changed: install gfcr again, or load your own tasks through a task source")
+        raise DataError(
+            f"{file} has the SHA-256 {found[:16]}..., {MANIFEST} records {wanted.get(file, 'none')[:16]}",
+            "the frozen tasks were changed: install gfcr again, or load your own tasks through a task source",
+        )
     return raw

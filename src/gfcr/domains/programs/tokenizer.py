@@ -44,10 +44,15 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     raw = Tokenizer(models.WordLevel(TOKEN_IDS))  # no unknown token: an alien character raises
     raw.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     raw.decoder = decoders.Fuse()
-    raw.post_processor = processors.TemplateProcessing(
-        single=f"{BOS} $A", pair=f"{BOS} $A $B", special_tokens=[(BOS, BOS_ID)])
+    raw.post_processor = processors.TemplateProcessing(single=f"{BOS} $A", pair=f"{BOS} $A $B", special_tokens=[(BOS, BOS_ID)])
     build: type[Any] = PreTrainedTokenizerFast
     wrapped: PreTrainedTokenizerFast = build(
-        tokenizer_object=raw, pad_token=PAD, bos_token=BOS, eos_token=END, padding_side="left",
-        clean_up_tokenization_spaces=False, model_max_length=128)
+        tokenizer_object=raw,
+        pad_token=PAD,
+        bos_token=BOS,
+        eos_token=END,
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
+        model_max_length=128,
+    )
     return wrapped

@@ -38,8 +38,9 @@ def check_outcome(expected: str, text: str, stop: StopReason) -> tuple[bool, str
     return True, f"final {final!r} is the reference's"
 
 
-def step_labels(program: Program, text: str, against: Literal["truth", "previous"] = "truth",
-                complete: bool = True) -> tuple[tuple[int, int, float | None], ...]:
+def step_labels(
+    program: Program, text: str, against: Literal["truth", "previous"] = "truth", complete: bool = True
+) -> tuple[tuple[int, int, float | None], ...]:
     """(start, end, value) of each trace line of an answer, in answer-token offsets (one character is one token).
 
     A line is right (1.0) when its letter is the next step's, or repeats the last step's, its operator is that step's, and
@@ -87,8 +88,12 @@ class ExactVerifier:
         """`text` is the policy's own answer without special tokens. UNSCORABLE for a bad reference or an answer we ended."""
         expected = expected_final(task)
         if expected is None:
-            return Verdict(self.name, self.version, Status.UNSCORABLE,
-                           evidence=f"the reference {str(task.reference)[:60]!r} names no final pair of registers in 0..6")
+            return Verdict(
+                self.name,
+                self.version,
+                Status.UNSCORABLE,
+                evidence=f"the reference {str(task.reference)[:60]!r} names no final pair of registers in 0..6",
+            )
         if stop in _OURS:
             return Verdict(self.name, self.version, Status.UNSCORABLE, evidence=f"the answer is unfinished: {stop}")
         right, evidence = check_outcome(expected, text, stop)
@@ -116,8 +121,12 @@ class FormatGate:
         if answer.final is None:
             return Verdict(self.name, self.version, Status.INVALID, evidence="no `#` before the end")
         if not PAIR.fullmatch(answer.final):
-            return Verdict(self.name, self.version, Status.INVALID,
-                           evidence=f"{answer.final[:12]!r} after the first `#` is not one pair of registers in 0..6")
+            return Verdict(
+                self.name,
+                self.version,
+                Status.INVALID,
+                evidence=f"{answer.final[:12]!r} after the first `#` is not one pair of registers in 0..6",
+            )
         odd = sum(not line.formed for line in answer.lines)
         evidence = f"well formed, {len(answer.lines)} lines" if not odd else f"a final pair after {odd} odd stretches"
         return Verdict(self.name, self.version, Status.SCORED, 1.0, evidence=evidence)

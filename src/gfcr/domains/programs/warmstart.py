@@ -57,9 +57,20 @@ def build_model(seed: int) -> Any:
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     config = Qwen3Config(
-        vocab_size=len(VOCABULARY), hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4,
-        head_dim=16, intermediate_size=128, rope_parameters={"rope_type": "default", "rope_theta": 1e4},
-        tie_word_embeddings=True, max_position_embeddings=128, pad_token_id=PAD_ID, bos_token_id=BOS_ID, eos_token_id=END_ID)
+        vocab_size=len(VOCABULARY),
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        head_dim=16,
+        intermediate_size=128,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e4},
+        tie_word_embeddings=True,
+        max_position_embeddings=128,
+        pad_token_id=PAD_ID,
+        bos_token_id=BOS_ID,
+        eos_token_id=END_ID,
+    )
     model: Any = Qwen3ForCausalLM(config)
     rng = torch.Generator().manual_seed(stream_key(seed, "warmstart.init") % 2**63)
     with torch.no_grad():
@@ -82,13 +93,13 @@ def batches(student: Student, long_weight: float, rng: np.random.Generator, bann
                 rows.append((encode_prompt(program.prompt), students.write_answer(student, rng, program)))
         rows.sort(key=lambda row: len(row[0]) + len(row[1]))
         for i in rng.permutation(BATCHES_SORTED):
-            part = rows[i * BATCH:(i + 1) * BATCH]
+            part = rows[i * BATCH : (i + 1) * BATCH]
             width = max(len(p) + len(a) for p, a in part)
             ids = torch.full((BATCH, width), PAD_ID)
             labels = torch.full((BATCH, width), IGNORE)
             for row, (prompt, answer) in enumerate(part):
-                ids[row, :len(prompt) + len(answer)] = torch.tensor(prompt + answer)
-                labels[row, len(prompt):len(prompt) + len(answer)] = torch.tensor(answer)
+                ids[row, : len(prompt) + len(answer)] = torch.tensor(prompt + answer)
+                labels[row, len(prompt) : len(prompt) + len(answer)] = torch.tensor(answer)
             yield ids, labels
 
 
@@ -98,8 +109,9 @@ def rate(stage: Stage, step: int) -> float:
     return stage.lr * warm * (1 - 0.9 * min(1.0, step / stage.horizon))
 
 
-def train(model: Any, stage: Stage, student: Student, rng: np.random.Generator, banned: frozenset[str],
-          stop_at_target: bool) -> int:
+def train(
+    model: Any, stage: Stage, student: Student, rng: np.random.Generator, banned: frozenset[str], stop_at_target: bool
+) -> int:
     """Supervised steps until the targets (checked every 25 steps) or the horizon; returns the steps taken."""
     optimiser = torch.optim.AdamW(model.parameters(), lr=stage.lr, betas=(0.9, 0.98), weight_decay=0.01)
     stream = batches(student, stage.long_weight, rng, banned)
@@ -146,19 +158,30 @@ def measure(model: Any, tasks: int = 512, samples: int = 32) -> dict[str, Any]:
     flat = [a for group in answers for a in group]
     lengths = np.array([len(a) for a in flat])
     long, l16 = probe(9, 12, 256, "measure.long"), probe(16, 16, 128, "measure.16")
-    edges = [(p == 0).mean(), ((p > 0) & (p <= 0.1)).mean(), ((p > 0.1) & (p <= 0.3)).mean(), ((p > 0.3) & (p <= 0.5)).mean(),
-             ((p > 0.5) & (p <= 0.7)).mean(), ((p > 0.7) & (p <= 0.9)).mean(), (p > 0.9).mean()]
+    edges = [
+        (p == 0).mean(),
+        ((p > 0) & (p <= 0.1)).mean(),
+        ((p > 0.1) & (p <= 0.3)).mean(),
+        ((p > 0.3) & (p <= 0.5)).mean(),
+        ((p > 0.5) & (p <= 0.7)).mean(),
+        ((p > 0.7) & (p <= 0.9)).mean(),
+        (p > 0.9).mean(),
+    ]
     figures = {
-        "mean": p.mean(), "greedy": sum(outcomes(model, prompts, finals, 1, 0.0, 0)[0]) / tasks,
+        "mean": p.mean(),
+        "greedy": sum(outcomes(model, prompts, finals, 1, 0.0, 0)[0]) / tasks,
         **{f"L{i + 1}": p[i::8].mean() for i in range(8)},
         "clean_3_8": float(np.mean([p[i::8].mean() for i in range(2, 8)])),
         "long": sum(outcomes(model, *long, 8, 1.0, 2)[0]) / 256 / 8,
         "long_greedy": sum(outcomes(model, *long, 1, 0.0, 0)[0]) / 256,
         "L16": sum(outcomes(model, *l16, 8, 1.0, 3)[0]) / 128 / 8,
-        "length_mean": lengths.mean(), "length_p90": np.quantile(lengths, 0.9), "length_p99": np.quantile(lengths, 0.99),
+        "length_mean": lengths.mean(),
+        "length_p90": np.quantile(lengths, 0.9),
+        "length_p99": np.quantile(lengths, 0.99),
         "truncated": np.mean([a[-1] != END_ID and len(a) == ANSWER_TOKENS for a in flat]),
         "direct": np.mean([a[0] == VOCABULARY.index("#") for a in flat]),
-        **{f"share_to_{name}": e for name, e in zip(("0", ".1", ".3", ".5", ".7", ".9", "1"), edges)}}
+        **{f"share_to_{name}": e for name, e in zip(("0", ".1", ".3", ".5", ".7", ".9", "1"), edges)},
+    }
     return {k: round(float(v), 4) for k, v in figures.items()}
 
 
@@ -183,12 +206,23 @@ def make(seed: int, banned: frozenset[str]) -> tuple[Any, dict[str, Any]]:
     sloppy = students.sloppy_student(generator(seed, "warmstart.beliefs"))
     train(model, SPOIL, sloppy, generator(seed, "warmstart.sloppy"), banned, stop_at_target=False)
     figures = measure(model)
-    card = {"script": "python -m gfcr.domains.programs.warmstart", "seed": seed, "clean_steps": learnt,
-            "clean_greedy": round(short, 4), "clean_greedy_long": round(long, 4), "eligible": eligible(short, long, figures),
-            "sloppy_steps": SPOIL.horizon, "figures": figures, "targets": TARGETS, "distance": round(distance(figures), 4),
-            "cpu_seconds": round(time.process_time() - started, 1), "torch": torch.__version__,
-            "python": platform.python_version(),
-            "parameters": sum(p.numel() for p in model.parameters()), "license": "Apache-2.0"}
+    card = {
+        "script": "python -m gfcr.domains.programs.warmstart",
+        "seed": seed,
+        "clean_steps": learnt,
+        "clean_greedy": round(short, 4),
+        "clean_greedy_long": round(long, 4),
+        "eligible": eligible(short, long, figures),
+        "sloppy_steps": SPOIL.horizon,
+        "figures": figures,
+        "targets": TARGETS,
+        "distance": round(distance(figures), 4),
+        "cpu_seconds": round(time.process_time() - started, 1),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "license": "Apache-2.0",
+    }
     return model, card
 
 
@@ -197,8 +231,15 @@ def save(model: Any, card: dict[str, Any], out: Path) -> None:
     from transformers import GenerationConfig
 
     settings: Any = GenerationConfig
-    model.generation_config = settings(do_sample=True, temperature=1.0, top_k=0, max_new_tokens=ANSWER_TOKENS,
-                                       bos_token_id=BOS_ID, eos_token_id=END_ID, pad_token_id=PAD_ID)
+    model.generation_config = settings(
+        do_sample=True,
+        temperature=1.0,
+        top_k=0,
+        max_new_tokens=ANSWER_TOKENS,
+        bos_token_id=BOS_ID,
+        eos_token_id=END_ID,
+        pad_token_id=PAD_ID,
+    )
     model.save_pretrained(out)
     build_tokenizer().save_pretrained(out)
     (out / "model.safetensors").chmod(0o644)  # safetensors writes it for its owner only

@@ -18,8 +18,22 @@ from gfcr.errors import ConfigError
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-4}
 """Largest difference of logits up to magnitude 10, relative above; half precisions get 0.1."""
 PLAIN = {"full_attention", "sliding_attention"}
-RECURRENT = ("mamba", "rwkv", "xlstm", "recurrent_gemma", "jamba", "zamba", "bamba", "lfm2", "falcon_h1", "nemotron_h",
-             "granitemoehybrid", "minimax", "qwen3_next", "kimi_linear")
+RECURRENT = (
+    "mamba",
+    "rwkv",
+    "xlstm",
+    "recurrent_gemma",
+    "jamba",
+    "zamba",
+    "bamba",
+    "lfm2",
+    "falcon_h1",
+    "nemotron_h",
+    "granitemoehybrid",
+    "minimax",
+    "qwen3_next",
+    "kimi_linear",
+)
 
 
 def refuse_architecture(module: Any) -> None:
@@ -47,8 +61,10 @@ def refuse_architecture(module: Any) -> None:
     elif module.get_output_embeddings() is None:
         reason = "has no language-model head"
     if reason:
-        raise ConfigError(f"the embedded engine cannot serve a {kind!r} model: it {reason}",
-                          "use a model with plain attention (Llama, Qwen3, ...) or the HTTP engine")
+        raise ConfigError(
+            f"the embedded engine cannot serve a {kind!r} model: it {reason}",
+            "use a model with plain attention (Llama, Qwen3, ...) or the HTTP engine",
+        )
 
 
 def self_check(model: Model, core: Core) -> float:

@@ -30,7 +30,11 @@ class Core:
         """Largest (allocated - longest slot) / held seen; the bound is 2."""
 
     def prefill(
-        self, slots: Sequence[int], contexts: Sequence[np.ndarray], sources: Sequence[tuple[int, int] | None], limit: int,
+        self,
+        slots: Sequence[int],
+        contexts: Sequence[np.ndarray],
+        sources: Sequence[tuple[int, int] | None],
+        limit: int,
     ) -> tuple[Tensor, list[int]]:
         """Put contexts into slots. `sources[i]`: (slot, tokens) of a stored prefix to copy; `limit`: positions the pool
         may have. Returns the hidden states [n, hidden size] of the last positions, and how many tokens each context computed.

@@ -38,7 +38,11 @@ class EmbeddedEngine:
     """See gfcr.engine.contract.Engine. Not thread-safe."""
 
     def __init__(
-        self, module: Any, settings: EmbeddedSettings | None = None, decode: Decode | None = None, version: int = 0,
+        self,
+        module: Any,
+        settings: EmbeddedSettings | None = None,
+        decode: Decode | None = None,
+        version: int = 0,
     ) -> None:
         """`module`: a Hugging Face causal LM; the engine owns it from here on (moved, set to eval, its attention replaced).
         `decode`: token ids to text, needed by stop strings only. `version`: of the weights it holds now.
@@ -76,8 +80,14 @@ class EmbeddedEngine:
         self._closed = False
 
     def capabilities(self) -> Capabilities:
-        details = {"device": str(self._model.device), "dtype": self.settings.dtype, "slots": self.settings.slots,
-                   "torch": torch.__version__, "threads": torch.get_num_threads(), "self_check": self.self_check}
+        details = {
+            "device": str(self._model.device),
+            "dtype": self.settings.dtype,
+            "slots": self.settings.slots,
+            "torch": torch.__version__,
+            "threads": torch.get_num_threads(),
+            "self_check": self.self_check,
+        }
         return Capabilities("embedded", features_of("embedded"), self.max_length, self._model.vocabulary, details)
 
     def submit(self, request: Request) -> None:
@@ -349,8 +359,10 @@ class EmbeddedEngine:
     def load(self, ref: WeightsRef, tensors: Mapping[str, Any] | None = None) -> None:
         self._open()
         if self.live():
-            raise RuntimeError(f"load of version {ref.version} refused: {self.live()} requests are live under version "
-                               f"{self._version}; let them finish or cancel them")
+            raise RuntimeError(
+                f"load of version {ref.version} refused: {self.live()} requests are live under version "
+                f"{self._version}; let them finish or cancel them"
+            )
         load_weights(self._model.module, ref, tensors)
         for name in list(self._retained):
             self._retire_retained(name)

@@ -89,14 +89,23 @@ class Laws:
                 mask[i, list(law.banned)] = True
             banned = mask[torch.from_numpy(place)].to(self.device)
         return LawRows(
-            temperature, torch.from_numpy(greedy[place]).to(self.device)[:, None] if greedy.any() else None, banned,
-            column("top_k", 0, self.vocabulary), column("top_p", 1), column("min_p", 0), column("repetition_penalty", 1),
-            column("presence_penalty", 0), column("frequency_penalty", 0),
+            temperature,
+            torch.from_numpy(greedy[place]).to(self.device)[:, None] if greedy.any() else None,
+            banned,
+            column("top_k", 0, self.vocabulary),
+            column("top_p", 1),
+            column("min_p", 0),
+            column("repetition_penalty", 1),
+            column("presence_penalty", 0),
+            column("frequency_penalty", 0),
         )
 
 
 def log_law(
-    logits: Tensor, rows: LawRows, path: Tensor | None = None, sampled: Tensor | None = None,
+    logits: Tensor,
+    rows: LawRows,
+    path: Tensor | None = None,
+    sampled: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Log-probabilities float32 [n, vocabulary] and, when a row truncates, the mass [n] that the untruncated law gives
     the kept set. `path`, `sampled` [n, vocabulary]: counts of the tokens before, needed by penalties."""

@@ -42,13 +42,18 @@ class Model:
         # Real tokens are those whose position grows along the row.
         self.through += len(ids) + (int((np.diff(positions, axis=1) > 0).sum()) if ids.shape[1] > 1 else 0)
         hidden = self.base(
-            input_ids=torch.from_numpy(ids).to(self.device), position_ids=torch.from_numpy(positions).to(self.device),
-            attention_mask=self._no_mask, use_cache=False, gfcr_pass=work,
+            input_ids=torch.from_numpy(ids).to(self.device),
+            position_ids=torch.from_numpy(positions).to(self.device),
+            attention_mask=self._no_mask,
+            use_cache=False,
+            gfcr_pass=work,
         )[0]
         if work.layers != self.layers:
-            raise ConfigError(f"{work.layers} of the model's {self.layers} layers attended through the engine",
-                              "leave the engine's module alone (its attention implementation was changed?), or, at start-up, "
-                              "use a model whose layers all have plain attention")
+            raise ConfigError(
+                f"{work.layers} of the model's {self.layers} layers attended through the engine",
+                "leave the engine's module alone (its attention implementation was changed?), or, at start-up, "
+                "use a model whose layers all have plain attention",
+            )
         return hidden
 
     def head(self, hidden: Tensor) -> Tensor:

@@ -37,7 +37,13 @@ class FullPass:
     """Layers that came by; `Model` checks that all did."""
 
     def attend(
-        self, module: Any, query: Tensor, key: Tensor, value: Tensor, scaling: float | None, window: int | None,
+        self,
+        module: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        scaling: float | None,
+        window: int | None,
     ) -> Tensor:
         mask = None
         if window is not None and query.shape[2] > window:
@@ -53,7 +59,13 @@ class PrefillPass(FullPass):
         self.pool, self.places = pool, places
 
     def attend(
-        self, module: Any, query: Tensor, key: Tensor, value: Tensor, scaling: float | None, window: int | None,
+        self,
+        module: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        scaling: float | None,
+        window: int | None,
     ) -> Tensor:
         self.places.store(self.pool, module.layer_idx, key, value)
         return super().attend(module, query, key, value, scaling, window)
@@ -75,7 +87,13 @@ class ExtendPass:
         """[n, width, keys]: how far each key lies after each query."""
 
     def attend(
-        self, module: Any, query: Tensor, key: Tensor, value: Tensor, scaling: float | None, window: int | None,
+        self,
+        module: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        scaling: float | None,
+        window: int | None,
     ) -> Tensor:
         self.places.store(self.pool, module.layer_idx, key, value)
         keys = self.pool.keys[module.layer_idx][self.table].permute(0, 2, 1, 4, 3).flatten(2, 3)
@@ -105,7 +123,13 @@ class DecodePass:
         return self.masks[window]
 
     def attend(
-        self, module: Any, query: Tensor, key: Tensor, value: Tensor, scaling: float | None, window: int | None,
+        self,
+        module: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        scaling: float | None,
+        window: int | None,
     ) -> Tensor:
         pool, layer, rows = self.pool, module.layer_idx, self.rows
         pool.write(layer, key[:, :, 0], value[:, :, 0], self.blocks, self.offsets)
@@ -153,8 +177,16 @@ def _additive(hidden: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def block_attention(
-    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, scaling: float | None = None,
-    dropout: float = 0.0, sliding_window: int | None = None, gfcr_pass: Any = None, **kwargs: Any,
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    sliding_window: int | None = None,
+    gfcr_pass: Any = None,
+    **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """transformers' attention interface; without a `gfcr_pass` it is its `sdpa`."""
     if gfcr_pass is None:

@@ -74,7 +74,11 @@ def _targets(items: Sequence[ScoreItem], laws: Laws) -> tuple[np.ndarray, np.nda
 
 
 def _counts(
-    items: Sequence[ScoreItem], rows: np.ndarray, offsets: np.ndarray, numbers: np.ndarray, laws: Laws,
+    items: Sequence[ScoreItem],
+    rows: np.ndarray,
+    offsets: np.ndarray,
+    numbers: np.ndarray,
+    laws: Laws,
 ) -> tuple[Tensor | None, Tensor | None]:
     """Token counts before each position, of the path and of the spans; None when no law penalises."""
     if not any(laws.penalised(i) for i in np.unique(numbers)):

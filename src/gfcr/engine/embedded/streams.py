@@ -15,8 +15,18 @@ from gfcr.engine.contract import Chunk, Request
 from gfcr.engine.stops import Watch
 from gfcr.types import StopReason
 
-_STATE: dict[str, Any] = {"written": np.int64, "last": np.int64, "new": np.int64, "sent": np.int64, "start": np.int64,
-                          "end": np.int64, "key": np.uint64, "law": np.int64, "eos": np.int64, "watched": np.bool_}
+_STATE: dict[str, Any] = {
+    "written": np.int64,
+    "last": np.int64,
+    "new": np.int64,
+    "sent": np.int64,
+    "start": np.int64,
+    "end": np.int64,
+    "key": np.uint64,
+    "law": np.int64,
+    "eos": np.int64,
+    "watched": np.bool_,
+}
 _LOGS: dict[str, Any] = {"ids": np.int32, "logprobs": np.float32, "entropy": np.float32, "mass": np.float32}
 
 
@@ -80,7 +90,12 @@ class Streams:
         self._free.append(slot)
 
     def record(
-        self, slots: np.ndarray, ids: np.ndarray, logprobs: np.ndarray, entropy: np.ndarray, mass: np.ndarray | None,
+        self,
+        slots: np.ndarray,
+        ids: np.ndarray,
+        logprobs: np.ndarray,
+        entropy: np.ndarray,
+        mass: np.ndarray | None,
     ) -> None:
         """Append one token to each of `slots`."""
         at = self.new[slots]

@@ -48,8 +48,15 @@ class _GroupBaseline:
         return out
 
 
-@method("grpo", Slot.CREDIT, title="GRPO", arxiv="2402.03300", criterion="reliability", faithfulness=Faithfulness.CONFIRMED,
-        traits=(*_TRAITS, "divides by std"))
+@method(
+    "grpo",
+    Slot.CREDIT,
+    title="GRPO",
+    arxiv="2402.03300",
+    criterion="reliability",
+    faithfulness=Faithfulness.CONFIRMED,
+    traits=(*_TRAITS, "divides by std"),
+)
 class GRPO(_GroupBaseline):
     """A = (r - mean) / (std + eps) (DeepSeekMath, arXiv:2402.03300, section 4.1)."""
 
@@ -70,8 +77,15 @@ class GRPO(_GroupBaseline):
         return centre / (np.sqrt((centre**2).sum() / (len(centre) - ddof)) + self.settings.eps)
 
 
-@method("dr-grpo", Slot.CREDIT, title="Dr.GRPO", arxiv="2503.20783", criterion="reliability",
-        faithfulness=Faithfulness.CONFIRMED, traits=_TRAITS)
+@method(
+    "dr-grpo",
+    Slot.CREDIT,
+    title="Dr.GRPO",
+    arxiv="2503.20783",
+    criterion="reliability",
+    faithfulness=Faithfulness.CONFIRMED,
+    traits=_TRAITS,
+)
 class DrGRPO(_GroupBaseline):
     """A = r - mean (arXiv:2503.20783, eq. 2); pair it with constant normalisation."""
 
@@ -82,8 +96,15 @@ class DrGRPO(_GroupBaseline):
         return centred(rewards)
 
 
-@method("rloo", Slot.CREDIT, title="RLOO", arxiv="2402.14740", criterion="reliability", faithfulness=Faithfulness.CONFIRMED,
-        traits=_TRAITS)
+@method(
+    "rloo",
+    Slot.CREDIT,
+    title="RLOO",
+    arxiv="2402.14740",
+    criterion="reliability",
+    faithfulness=Faithfulness.CONFIRMED,
+    traits=_TRAITS,
+)
 class RLOO(_GroupBaseline):
     """A = r - mean of the others = (r - mean) n / (n - 1) (arXiv:2402.14740, eq. 5)."""
 

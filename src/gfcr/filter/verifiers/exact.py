@@ -15,8 +15,14 @@ from gfcr.types import Status, StopReason, Task, Verdict
 LAB = "programs"
 
 
-@method("exact", Slot.VERIFIER, title="exact outcome", criterion="reliability", faithfulness=Faithfulness.OURS,
-        traits=("binary correctness",))
+@method(
+    "exact",
+    Slot.VERIFIER,
+    title="exact outcome",
+    criterion="reliability",
+    faithfulness=Faithfulness.OURS,
+    traits=("binary correctness",),
+)
 class Exact:
     """Right iff the answer is the reference: in the lab domain the final pair, elsewhere the whole text, stripped."""
 
@@ -31,7 +37,9 @@ class Exact:
         if task.reference is None:
             return Verdict(self.name, self.version, Status.UNSCORABLE, evidence="the task has no reference")
         if stop in (StopReason.CANCELLED, StopReason.PARKED, StopReason.FAILED):
-            return Verdict(self.name, self.version, Status.UNSCORABLE, evidence=f"ended by us ({stop}): nobody knows what would have come")
+            return Verdict(
+                self.name, self.version, Status.UNSCORABLE, evidence=f"ended by us ({stop}): nobody knows what would have come"
+            )
         right = stop.finished and text.strip() == str(task.reference).strip()
         why = "equals the reference" if right else f"cut off ({stop})" if not stop.finished else "differs from the reference"
         return Verdict(self.name, self.version, Status.SCORED, float(right), right, why)
@@ -54,8 +62,13 @@ class Format:
         return Verdict(self.name, self.version, Status.SCORED, 1.0, evidence="not empty")
 
 
-@method("program-steps", Slot.STEPS, title="exact step labels of register programs", criterion="reliability",
-        faithfulness=Faithfulness.OURS)
+@method(
+    "program-steps",
+    Slot.STEPS,
+    title="exact step labels of register programs",
+    criterion="reliability",
+    faithfulness=Faithfulness.OURS,
+)
 class ProgramSteps:
     """Labels every trace line of a lab answer."""
 
