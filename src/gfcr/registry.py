@@ -103,18 +103,8 @@ def method(
 
     def attach(cls: C) -> C:
         settings = getattr(cls, "Settings", Settings)
-        cls.method = Method(
-            name,
-            slot,
-            title,
-            criterion,
-            faithfulness,
-            arxiv,
-            frozenset(needs),
-            frozenset(traits),  # type: ignore[attr-defined]
-            settings,
-            cls,
-        )
+        found = Method(name, slot, title, criterion, faithfulness, arxiv, frozenset(needs), frozenset(traits), settings, cls)
+        cls.method = found  # type: ignore[attr-defined]
         return cls
 
     return attach
