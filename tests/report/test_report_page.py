@@ -127,3 +127,11 @@ def test_mean_curve_holds_the_last_value() -> None:
     grid, mean = mean_curve([[(0, 0.0), (50, 0.5)], [(0, 0.5), (100, 0.5)]], 100)
     assert (grid[-1], mean[0], mean[-1]) == (100, 0.25, 0.5)
     assert mean[60] == pytest.approx(0.5)
+
+
+def test_a_run_that_trained_nothing_says_so(tmp_path: Path) -> None:
+    rows = [report_cases.row(0, 0, 0.25), report_cases.row(1, 400, untrained="2 groups all_wrong")]
+    page = write_report(report_cases.write_run(tmp_path / "r", rows))
+    text = " ".join(Page(page.read_text()).text.split())
+    assert "Held-out accuracy was measured once: .250 at temperature 1" in text and "went from" not in text
+    assert "Nothing was trained: 2 groups all_wrong." in text and "1 steps, 0 of them trained" in text
