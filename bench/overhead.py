@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from gfcr.build import make_slots
+from gfcr.cli.prepare import settle_collector
 from gfcr.context import Build, View
 from gfcr.drivers.wave import WaveDriver
 from gfcr.engine.contract import StopSpec
@@ -102,6 +103,7 @@ def floor(n: int = 10_000) -> float:
 
 def main() -> None:
     sizes = [int(a) for a in sys.argv[1:]] or [1000, 3000, 10_000]
+    settle_collector()  # as `gfcr run` does
     with tempfile.TemporaryDirectory() as place:
         measure(200, Path(place) / "warm")
         rows = [measure(n, Path(place) / str(n)) for n in sizes]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import groupby
+from operator import attrgetter
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from gfcr.engine.contract import Chunk, Prefilled
 from gfcr.types import Cost, LossRole, Node, Rollout, Segment, SegmentKind, StopReason, Times, TokenSource
 
 POLICY = "policy"
+_VERSION = attrgetter("version")
 
 
 @dataclass(slots=True, eq=False)
@@ -39,7 +41,7 @@ class Growing:
 
     @property
     def generated(self) -> int:
-        return sum(len(c.ids) for c in self.chunks)
+        return sum([len(c.ids) for c in self.chunks])
 
     def context(self) -> Cost:
         """What its context cost."""
@@ -56,11 +58,11 @@ class Growing:
         ask = self.ask
         assert self.stop is not None
         path = ask.request.path
-        full = [c for c in self.chunks if len(c.ids)]
-        for part, (version, chunks) in enumerate(groupby(full, key=lambda c: c.version)):
+        generated, full = self.generated, [c for c in self.chunks if len(c.ids)]
+        for part, (version, chunks) in enumerate(groupby(full, key=_VERSION)):
             node = Node(ask.id if part == 0 else f"{ask.id}.{part}", path[-1].id, self._segment(list(chunks), version))
             path = (*path, node)
-        cost = Cost(generated=self.generated, prefilled=self.prefilled, cached=self.cached)
+        cost = Cost(generated=generated, prefilled=self.prefilled, cached=self.cached)
         return Rollout(
             ask.id, ask.task_id, path, self.stop, seed=ask.request.key, cost=cost, times=Times(self.queued, finished)
         )

@@ -10,16 +10,17 @@ import numpy as np
 
 def derive_id(*parts: str | int | bytes | None) -> str:
     """A 128-bit hex id of `parts`; lengths and types are part of the digest, so no two part lists collide by joining."""
-    digest = blake2b(digest_size=16)
+    pieces: list[bytes] = []
     for part in parts:
         raw = part if isinstance(part, bytes) else str(part).encode()
-        digest.update(f"{type(part).__name__}{len(raw)}:".encode())
-        digest.update(raw)
-    return digest.hexdigest()
+        pieces += (f"{type(part).__name__}{len(raw)}:".encode(), raw)
+    return blake2b(b"".join(pieces), digest_size=16).hexdigest()
 
 
 def frozen_array(values: Any, dtype: Any) -> np.ndarray:
     """`values` as a read-only 1-D array of `dtype` (a view where no conversion is needed)."""
+    if type(values) is np.ndarray and values.dtype == dtype and values.ndim == 1 and not values.flags.writeable:
+        return values
     array = np.asarray(values, dtype=dtype)
     if array.ndim != 1:
         raise ValueError(f"token arrays have one dimension, got shape {array.shape}")
