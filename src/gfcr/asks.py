@@ -4,7 +4,7 @@ carries its id; a late or second answer is refused.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -95,8 +95,6 @@ class Scored:
 
 
 Event = Generated | Failed | Judged | Compared | Scored
-
-AsksById = Mapping[str, Ask]
 
 _ANSWERS: dict[type, tuple[type, ...]] = {
     GenerateAsk: (Generated, Failed),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Literal
 
 from gfcr.registry import FrozenModel
-from gfcr.types import Drop, Group, Member, Role, Status
+from gfcr.types import Drop, Group, Member
 
 REWARD_TOLERANCE = 1e-6
 """Rewards closer than this are one reward: float noise is no signal ([0.1]*3, [0.2]*8)."""
@@ -72,11 +72,3 @@ def leave(member: Member, reason: Drop) -> None:
 def baseline(group: Group) -> list[Member]:
     """The members credit is computed over."""
     return [m for m in group.members.values() if m.in_baseline]
-
-
-def is_invalid(member: Member) -> bool:
-    return member.signals.status is Status.INVALID
-
-
-def injected(group: Group) -> list[Member]:
-    return [m for m in group.members.values() if m.role in (Role.INJECTED, Role.REPLAYED)]
