@@ -55,13 +55,15 @@ class Growing:
 
     def rollout(self, finished: float = 0.0) -> Rollout:
         """The finished rollout; `stop` must be set."""
-        ask = self.ask
+        ask, chunks = self.ask, self.chunks
         assert self.stop is not None
-        path = ask.request.path
-        generated, full = self.generated, [c for c in self.chunks if len(c.ids)]
-        for part, (version, chunks) in enumerate(groupby(full, key=_VERSION)):
-            node = Node(ask.id if part == 0 else f"{ask.id}.{part}", path[-1].id, self._segment(list(chunks), version))
-            path = (*path, node)
+        path, generated = ask.request.path, self.generated
+        if len(chunks) == 1 and generated:
+            path = (*path, Node(ask.id, path[-1].id, self._segment(chunks, chunks[0].version)))
+        else:
+            for part, (version, run) in enumerate(groupby([c for c in chunks if len(c.ids)], key=_VERSION)):
+                node = Node(ask.id if part == 0 else f"{ask.id}.{part}", path[-1].id, self._segment(list(run), version))
+                path = (*path, node)
         cost = Cost(generated=generated, prefilled=self.prefilled, cached=self.cached)
         return Rollout(
             ask.id, ask.task_id, path, self.stop, seed=ask.request.key, cost=cost, times=Times(self.queued, finished)

@@ -6,12 +6,31 @@ import numpy as np
 
 from gfcr.engine.contract import Request
 from gfcr.engine.stops import Decode
-from gfcr.types import StopReason, path_ids
+from gfcr.types import Path, StopReason, path_ids
 
 
-def checked_context(request: Request, max_length: int, vocabulary: int, decode: Decode | None) -> np.ndarray:
+class Contexts:
+    """Paths to checked contexts; remembers the last one, since a group's members come one after another from one path."""
+
+    def __init__(self, vocabulary: int) -> None:
+        self.vocabulary = vocabulary
+        self._path: Path | None = None
+        self._context = np.empty(0, np.int32)
+
+    def of(self, request: Request) -> np.ndarray:
+        """int32[n]: the tokens of the request's path. Raises ValueError for one outside the vocabulary."""
+        if request.path is not self._path:
+            context = np.ascontiguousarray(path_ids(request.path), np.int32)
+            if len(context) and context.view(np.uint32).max() >= self.vocabulary:  # a negative id is a huge one
+                raise ValueError(f"request {request.id!r}: the path holds a token outside the vocabulary of {self.vocabulary}")
+            context.flags.writeable = False  # streams share it
+            self._path, self._context = request.path, context
+        return self._context
+
+
+def checked_context(request: Request, max_length: int, contexts: Contexts, decode: Decode | None) -> np.ndarray:
     """int32[n >= 1]: the request's context."""
-    context = np.ascontiguousarray(path_ids(request.path), np.int32)
+    context, vocabulary = contexts.of(request), contexts.vocabulary
     n = len(context)
     if not n:
         raise ValueError(f"request {request.id!r}: the path has no tokens; give at least one, such as a begin token")
@@ -19,8 +38,6 @@ def checked_context(request: Request, max_length: int, vocabulary: int, decode: 
         raise ValueError(f"request {request.id!r}: context of {n} tokens leaves no room; the model takes {max_length}")
     if request.max_new_tokens < 1:
         raise ValueError(f"request {request.id!r}: max_new_tokens = {request.max_new_tokens}; ask for at least 1")
-    if context.view(np.uint32).max() >= vocabulary:  # a negative id is a huge one
-        raise ValueError(f"request {request.id!r}: the path holds a token outside the vocabulary of {vocabulary}")
     for token in request.stop.eos:
         if not 0 <= token < vocabulary:
             raise ValueError(f"request {request.id!r}: stop.eos holds {token}; the vocabulary has {vocabulary} tokens")

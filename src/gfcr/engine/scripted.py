@@ -18,7 +18,7 @@ import numpy as np
 
 from gfcr.engine import features_of
 from gfcr.engine.contract import Capabilities, Chunk, Prefilled, Request, Score, ScoreItem, Usage, WeightsRef
-from gfcr.engine.requests import check_fork, checked_context, limit
+from gfcr.engine.requests import Contexts, check_fork, checked_context, limit
 from gfcr.engine.stops import Decode, Watch
 from gfcr.run.seeds import uniforms
 from gfcr.types import SegmentKind, StopReason
@@ -85,6 +85,7 @@ class ScriptedEngine:
         """`decode`: token ids to text, needed by stop strings and by scripts keyed by prompt text."""
         self.settings = settings or ScriptedSettings()
         self._script, self._decode, self._version = script or {}, decode, version
+        self._contexts = Contexts(self.settings.vocabulary)
         self._queue: list[tuple[int, int, _Stream]] = []
         self._ready: list[_Stream] = []
         """The head of the queue, drawn already, next one last."""
@@ -114,7 +115,7 @@ class ScriptedEngine:
     def submit(self, request: Request) -> None:
         if request.id in self._live:
             raise ValueError(f"request {request.id!r} is live already; ids must be unique among live requests")
-        context = checked_context(request, self.settings.max_length, self.settings.vocabulary, self._decode)
+        context = checked_context(request, self.settings.max_length, self._contexts, self._decode)
         if request.fork_of is not None:
             check_fork(request, context, self._tokens(request.fork_of))
         end, reason = limit(request, context, self.settings.max_length)

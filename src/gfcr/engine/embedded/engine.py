@@ -27,7 +27,7 @@ from gfcr.engine.embedded.scoring import score
 from gfcr.engine.embedded.settings import EmbeddedSettings
 from gfcr.engine.embedded.streams import Stream, Streams
 from gfcr.engine.embedded.weights import fingerprint, load_weights
-from gfcr.engine.requests import check_fork, checked_context, limit
+from gfcr.engine.requests import Contexts, check_fork, checked_context, limit
 from gfcr.engine.stops import Decode, EndTokens, Watch
 from gfcr.errors import ConfigError
 from gfcr.run.seeds import uniforms
@@ -65,6 +65,7 @@ class EmbeddedEngine:
         self._core.kv_peak = self._core.live_peak = 0
         self._laws = Laws(self._model.vocabulary, self._model.device)
         self._ends = EndTokens(self._model.vocabulary)
+        self._contexts = Contexts(self._model.vocabulary)
         self._state = Streams(self.settings.slots)
         self._running: dict[str, Stream] = {}
         self._order = np.empty(0, np.int64)
@@ -94,7 +95,7 @@ class EmbeddedEngine:
         self._open()
         if request.id in self._running or request.id in self._queue:
             raise ValueError(f"request {request.id!r} is live already; ids must be unique among live requests")
-        context = checked_context(request, self.max_length, self._model.vocabulary, self._decode)
+        context = checked_context(request, self.max_length, self._contexts, self._decode)
         end, reason = limit(request, context, self.max_length)
         most = self.settings.kv_tokens
         if most is not None and len(context) + end > most:
