@@ -259,6 +259,8 @@ class ScriptedEngine:
         previous[1:] = ids[:-1]
         previous[offsets[:-1]] = [s.context[-1] for s in fresh]
         logprobs, entropy = self._pseudo(previous, ids)
+        for values in (ids, logprobs, entropy):
+            values.flags.writeable = False  # so are the streams' slices, which segments then take as they are
         for i, stream in enumerate(fresh):
             part = slice(offsets[i], offsets[i + 1])
             stream.ids, stream.logprobs, stream.entropy = ids[part], logprobs[part], entropy[part]

@@ -165,12 +165,16 @@ class Segment:
     """Named float32[n]: entropy (nats), kept_mass, proximal, reference, value, ...; NaN where undefined."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "ids", frozen_array(self.ids, np.int32))
-        n = len(self.ids)
-        if self.logprobs is not None:
-            object.__setattr__(self, "logprobs", frozen_array(self.logprobs, np.float32))
-            if len(self.logprobs) != n:
-                raise ValueError(f"segment {self.kind}: {len(self.logprobs)} log-probabilities for {n} tokens")
+        ids, logprobs = frozen_array(self.ids, np.int32), self.logprobs
+        n = len(ids)
+        if ids is not self.ids:
+            object.__setattr__(self, "ids", ids)
+        if logprobs is not None:
+            logprobs = frozen_array(logprobs, np.float32)
+            if len(logprobs) != n:
+                raise ValueError(f"segment {self.kind}: {len(logprobs)} log-probabilities for {n} tokens")
+            if logprobs is not self.logprobs:
+                object.__setattr__(self, "logprobs", logprobs)
         if self.tracks:
             tracks = {name: frozen_array(track, np.float32) for name, track in self.tracks.items()}
             if wrong := [name for name, track in tracks.items() if len(track) != n]:
