@@ -229,10 +229,14 @@ def make_engine(recipe: Recipe, place: Path, decode: Any) -> Engine:
     from gfcr.engine.models import load_model
 
     section = recipe.engine
-    model = load_model(place, section.device, section.dtype)
-    return EmbeddedEngine(
-        model, EmbeddedSettings(slots=section.slots, device=section.device, dtype=section.dtype), decode=decode
+    settings = EmbeddedSettings(
+        slots=section.slots,
+        device=section.device,
+        dtype=section.dtype,
+        max_length=section.max_length,
+        check_tokens=section.check_tokens,
     )
+    return EmbeddedEngine(load_model(place, section.device, section.dtype), settings, decode=decode)
 
 
 def refuse_bans(recipe: Recipe, vocabulary: int) -> None:

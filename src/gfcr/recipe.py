@@ -62,7 +62,12 @@ class EngineSection(FrozenModel):
     slots: int = Field(256, ge=1)
     """Streams decoded at once."""
     device: str = "cpu"
-    dtype: Literal["float32", "bfloat16"] = "float32"
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """`auto`: bfloat16 for models of 10 million parameters and more where the device computes in it, else float32."""
+    max_length: int | None = Field(None, ge=2)
+    """Longest prompt plus answer in tokens; None = what the model's configuration says."""
+    check_tokens: int = Field(1024, ge=0)
+    """Longest row of the start-up check against the plain forward pass; 0 = no check."""
 
 
 class SamplingSection(FrozenModel):

@@ -10,7 +10,24 @@ from functools import cache
 
 import numpy as np
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Phi3Config,
+    Phi3ForCausalLM,
+    PhiConfig,
+    PhiForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 from gfcr.engine.contract import Chunk, Request, ScoreItem, StopSpec
 from gfcr.engine.embedded import EmbeddedEngine, EmbeddedSettings
@@ -29,20 +46,49 @@ SIZES = {
     "eos_token_id": None,
     "pad_token_id": 0,
 }
+WINDOW = 8
+GPT2 = {"vocab_size": VOCABULARY, "n_positions": 256, "n_embd": 64, "n_layer": 2, "n_head": 4}
+GEMMA = {**SIZES, "num_key_value_heads": 2, "head_dim": 16, "sliding_window": WINDOW}
+MIXED = ["sliding_attention", "full_attention"]
+SMOLLM2 = {**SIZES, "hidden_size": 72, "num_attention_heads": 9, "num_key_value_heads": 3}
 KINDS = {
     "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SIZES, head_dim=16, num_key_value_heads=4, tie_word_embeddings=True)),
     "llama": lambda: LlamaForCausalLM(LlamaConfig(**SIZES, num_key_value_heads=2)),
 }
+"""What the other engine tests run on: tied and untied embeddings."""
+SHAPES = {
+    "gpt2": lambda: GPT2LMHeadModel(GPT2Config(**GPT2, bos_token_id=None, eos_token_id=None)),
+    "gemma2": lambda: Gemma2ForCausalLM(
+        Gemma2Config(**GEMMA, layer_types=MIXED, attn_logit_softcapping=5.0, final_logit_softcapping=9.0)
+    ),
+    "gemma3": lambda: Gemma3ForCausalLM(Gemma3TextConfig(**GEMMA, layer_types=MIXED)),
+    "mistral": lambda: MistralForCausalLM(MistralConfig(**SIZES, num_key_value_heads=2, sliding_window=WINDOW)),
+    "phi": lambda: PhiForCausalLM(PhiConfig(**SIZES, partial_rotary_factor=0.5)),
+    "phi3": lambda: Phi3ForCausalLM(Phi3Config(**SIZES, num_key_value_heads=2, sliding_window=WINDOW)),
+    "smollm2": lambda: LlamaForCausalLM(LlamaConfig(**SMOLLM2, tie_word_embeddings=True)),
+    "qwen3-window": lambda: Qwen3ForCausalLM(
+        Qwen3Config(
+            **SIZES,
+            head_dim=16,
+            num_key_value_heads=2,
+            use_sliding_window=True,
+            sliding_window=WINDOW,
+            layer_types=MIXED,
+            tie_word_embeddings=False,
+        )
+    ),
+}
+"""The architectures whose every difference from plain attention is proven: windows, caps, biases, partial rotary, layouts."""
 
 
 def make_model(kind: str = "qwen3", seed: int = 0):
     torch.manual_seed(seed)
-    model = KINDS[kind]()
-    for parameter in model.parameters():
+    model = (KINDS | SHAPES)[kind]()
+    for name, parameter in model.named_parameters():
         if parameter.ndim > 1:
             torch.nn.init.normal_(parameter, std=0.2)
         else:
-            torch.nn.init.normal_(parameter, mean=1.0, std=0.2)
+            torch.nn.init.normal_(parameter, mean=0.0 if "bias" in name else 1.0, std=0.2)
     return model
 
 
@@ -99,6 +145,22 @@ def score_items(requests, chunks) -> list[ScoreItem]:
         span = (len(context), len(context) + len(answer), one.sampling)
         items.append(ScoreItem(one.id, np.concatenate([context, answer]), (span,)))
     return items
+
+
+def plain_difference(model, requests, chunks) -> float:
+    """Largest |behaviour log-probability - that of transformers' own forward pass|, row by row; `model`: one of the same weights
+    that no engine owns."""
+    model.eval().set_attn_implementation("eager")
+    worst = 0.0
+    for one in requests:
+        context, got = path_ids(one.path), chunks[one.id]
+        ids = torch.from_numpy(np.concatenate([context, got.ids])).long()
+        with torch.no_grad():
+            logits = model(ids[None], use_cache=False).logits[0].float()
+        law = torch.log_softmax(logits / one.sampling.temperature, -1)
+        want = law[len(context) - 1 : -1].gather(1, ids[len(context) :, None])[:, 0].numpy()
+        worst = max(worst, float(np.abs(want - got.logprobs).max()))
+    return worst
 
 
 def difference(engine, requests, chunks) -> float:

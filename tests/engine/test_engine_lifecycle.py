@@ -242,7 +242,7 @@ def test_architectures_it_cannot_serve_are_refused_with_the_reason():
     with pytest.raises(RuntimeError, match="closed"):
         engine.submit(request("x", [1], 1))
     GPT2LMHeadModel(GPT2Config(**small))  # plain attention with learned positions is served too
-    assert EmbeddedEngine(GPT2LMHeadModel(GPT2Config(**small)), EmbeddedSettings(max_length=32)).self_check <= 1e-4
+    assert EmbeddedEngine(GPT2LMHeadModel(GPT2Config(**small)), EmbeddedSettings(max_length=32)).check.difference <= 1e-4
 
 
 def test_the_start_up_check_refuses_a_wrong_engine(monkeypatch):

@@ -12,7 +12,8 @@ _SAVE_MODEL = "save it with model.save_pretrained(directory), complete with its 
 
 
 def load_model(path: str | Path, device: str = "cpu", dtype: str = "float32") -> Any:
-    """A Hugging Face causal LM in eval mode. Raises ConfigError for a directory that holds none."""
+    """A Hugging Face causal LM in eval mode. `dtype`: a torch name, or `auto` for what the files hold. Raises ConfigError for a
+    directory that holds none."""
     import torch
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
@@ -22,7 +23,7 @@ def load_model(path: str | Path, device: str = "cpu", dtype: str = "float32") ->
         module: Any
         module, found = AutoModelForCausalLM.from_pretrained(
             str(path),
-            dtype=getattr(torch, dtype),
+            dtype=dtype if dtype == "auto" else getattr(torch, dtype),
             local_files_only=True,
             ignore_mismatched_sizes=True,
             output_loading_info=True,

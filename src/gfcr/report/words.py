@@ -41,6 +41,7 @@ FACTS = {
     "device": "device",
     "dtype": "arithmetic",
     "engine": "engine",
+    "engine_dtype": "arithmetic of the engine",
     "workers": "worker processes",
 }
 

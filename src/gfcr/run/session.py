@@ -272,6 +272,7 @@ def environment(parts: Parts) -> dict[str, Any]:
         "device": parts.recipe.train.device,
         "dtype": parts.recipe.train.dtype,
         "engine": parts.recipe.engine.name,
+        "engine_dtype": parts.engine.capabilities().details.get("dtype"),
         "tasks": digest(parts.tasks, parts.heldout, parts.renderer),
         "workers": 1,
     }

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,9 @@ from torch import Tensor
 
 from gfcr.engine import features_of
 from gfcr.engine.contract import Capabilities, Chunk, Prefilled, Request, Score, ScoreItem, Usage, WeightsRef
-from gfcr.engine.embedded.checks import refuse_architecture, self_check
+from gfcr.engine.embedded.checks import SelfCheck, longest, refuse_architecture, self_check
 from gfcr.engine.embedded.core import Core
+from gfcr.engine.embedded.dtype import cast, choose_dtype
 from gfcr.engine.embedded.law import LawRows, Laws, draw, log_law
 from gfcr.engine.embedded.model import Model
 from gfcr.engine.embedded.queue import Queue
@@ -29,7 +31,6 @@ from gfcr.engine.embedded.streams import Stream, Streams
 from gfcr.engine.embedded.weights import fingerprint, load_weights
 from gfcr.engine.requests import Contexts, check_fork, checked_context, limit
 from gfcr.engine.stops import Decode, EndTokens, Watch
-from gfcr.errors import ConfigError
 from gfcr.run.seeds import uniforms
 from gfcr.types import SegmentKind, StopReason
 
@@ -51,16 +52,17 @@ class EmbeddedEngine:
         """
         self.settings = settings or EmbeddedSettings()
         refuse_architecture(module)
-        length = self.settings.max_length or getattr(module.config, "max_position_embeddings", None)
-        if not length:
-            raise ConfigError("embedded engine: the model's configuration has no max_position_embeddings", "set max_length")
-        self.max_length = int(length)
-        self._model = Model(module.to(device=self.settings.device, dtype=getattr(torch, self.settings.dtype)))
+        self.max_length = longest(module.config, self.settings.max_length)
+        parameters, device = sum(p.numel() for p in module.parameters()), self.settings.device
+        self.dtype, self._why = choose_dtype(self.settings.dtype, parameters, self.settings.slots, device)
+        self._model = Model(cast(module, getattr(torch, self.dtype), device))
         self._decode, self._version = decode, version
         self._core = Core(self._model, self.settings.block, self.settings.batch_tokens, self.settings.min_shared)
-        with torch.inference_mode():
-            self.self_check = self_check(self._model, self._core)
-            """Largest difference of logits found at start-up; NaN for non-finite weights."""
+        self.check = SelfCheck(float("nan"), float("nan"), 0, False)
+        """What the start-up check found."""
+        if self.settings.check_tokens:
+            with torch.inference_mode():
+                self.check = self_check(self._model, self._core, self.settings.check_tokens)
         self._model.through = self._model.heads = 0
         self._core.kv_peak = self._core.live_peak = 0
         self._laws = Laws(self._model.vocabulary, self._model.device)
@@ -83,11 +85,12 @@ class EmbeddedEngine:
     def capabilities(self) -> Capabilities:
         details = {
             "device": str(self._model.device),
-            "dtype": self.settings.dtype,
+            "dtype": self.dtype,
+            "dtype_reason": self._why,
             "slots": self.settings.slots,
             "torch": torch.__version__,
             "threads": torch.get_num_threads(),
-            "self_check": self.self_check,
+            "self_check": asdict(self.check),
         }
         return Capabilities("embedded", features_of("embedded"), self.max_length, self._model.vocabulary, details)
 

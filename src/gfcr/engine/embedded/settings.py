@@ -1,4 +1,5 @@
-"""Settings of the embedded engine. Invariant: nothing here changes a draw; all of it only changes speed and memory."""
+"""Settings of the embedded engine. Invariant: but for `dtype`, nothing here changes a draw; all
+of it only changes speed and memory."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from dataclasses import dataclass
 
 from gfcr.errors import ConfigError
 
-DTYPES = ("float32", "bfloat16", "float16", "float64")
+DTYPES = ("auto", "float32", "bfloat16", "float16", "float64")
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,8 +17,9 @@ class EmbeddedSettings:
     slots: int = 256
     """Streams decoded at once."""
     device: str = "cpu"
-    dtype: str = "float32"
-    """Of weights and keys and values; log-probabilities are float32 always."""
+    dtype: str = "auto"
+    """Of weights and keys and values; log-probabilities are float32 always. `auto`: bfloat16 from 10 million parameters where
+    the device computes in it (on a CPU: and decodes 32 streams or more), else float32."""
     max_length: int | None = None
     """Longest context plus answer in tokens; None = what the model's configuration says."""
     block: int | None = None
@@ -28,6 +30,9 @@ class EmbeddedSettings:
     """Positions in one prefill or scoring forward pass, padding included (one sequence may be longer)."""
     min_shared: int = 8
     """Shortest common token prefix that a wave computes apart to share; equal contexts are shared at any length."""
+    check_tokens: int = 1024
+    """Longest row of the start-up check against the plain forward pass, in tokens; rows are a little longer than the attention
+    window where this allows it. 0 = no check."""
     retain_tokens: int = 65536
     """Positions kept of finished `retain` requests, the oldest dropped first; a later fork computes what was dropped."""
 
@@ -38,5 +43,6 @@ class EmbeddedSettings:
                 raise ConfigError(f"embedded engine: {name} = {value!r}", f"set {name} to 1 or more")
         if self.dtype not in DTYPES:
             raise ConfigError(f"embedded engine: dtype = {self.dtype!r}", f"choose one of {', '.join(DTYPES)}")
-        if self.retain_tokens < 0:
-            raise ConfigError(f"embedded engine: retain_tokens = {self.retain_tokens}", "set it to 0 or more")
+        for name in ("retain_tokens", "check_tokens"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"embedded engine: {name} = {getattr(self, name)}", "set it to 0 or more")
