@@ -12,11 +12,11 @@ FILES = sorted(SRC.rglob("*.py"))
 
 FLOORS: list[set[str]] = [
     {"errors", "types", "run.seeds"},
-    {"registry", "context"},
+    {"registry", "context", "functions"},
     {"engine", "domains"},
     {"generate", "filter", "control", "replay", "run.budget", "run.ledger"},
     {"asks", "slots", "round", "round_state", "recipe", "compose"},
-    {"run", "drivers", "train", "build", "task_sets"},
+    {"run", "drivers", "train", "build", "task_sets", "doors"},
     {"diagnose", "report", "compare", "integrations"},
     {"cli"},
 ]

@@ -3,8 +3,7 @@
 Invariant: importing the package imports neither torch nor numpy; the names below load their module when they are first used.
 
     import gfcr
-    session = gfcr.Session.create(gfcr.load_recipe("quickstart"), seed=0, path="runs/mine")
-    session.run()
+    gfcr.session("quickstart", "runs/mine", seed=0).run()
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gfcr.doors import session
     from gfcr.errors import GfcrError
     from gfcr.recipe import Recipe
     from gfcr.recipe import load as load_recipe
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gfcr.run.session import Session
 
 __version__ = "0.1.0"
-__all__ = ["GfcrError", "Recipe", "Round", "RunDirectory", "Session", "__version__", "load_recipe", "parse_recipe"]
+__all__ = ["GfcrError", "Recipe", "Round", "RunDirectory", "Session", "__version__", "load_recipe", "parse_recipe", "session"]
 
 _PLACES = {
     "GfcrError": "gfcr.errors:GfcrError",
@@ -32,6 +32,7 @@ _PLACES = {
     "Session": "gfcr.run.session:Session",
     "load_recipe": "gfcr.recipe:load",
     "parse_recipe": "gfcr.recipe:parse",
+    "session": "gfcr.doors:session",
 }
 
 

@@ -20,6 +20,7 @@ from gfcr.engine.models import check_directory
 from gfcr.errors import ConfigError
 from gfcr.filter.cascade import Cascade
 from gfcr.filter.killable import contained
+from gfcr.functions import is_place
 from gfcr.generate.fit import refuse_unfit
 from gfcr.generate.render import TokenizerRenderer
 from gfcr.recipe import Recipe
@@ -50,6 +51,8 @@ class Parts:
     trainer: Trainer
     stop: StopSpec
     round_settings: RoundSettings
+    about_tasks: dict[str, Any]
+    """What is told of the task source: number of tasks, what columns were taken for, notes."""
 
 
 def facts(recipe: Recipe) -> Facts:
@@ -156,6 +159,7 @@ def build(recipe: Recipe, seed: int) -> Parts:
         trainer,
         StopSpec(eos_ids(tokenizer, trainer.model), recipe.generate.stop_strings),
         settings,
+        loaded.about(),
     )
 
 
@@ -212,7 +216,11 @@ def make_slots(recipe: Recipe, context: Build) -> Slots:
 
 def make_cascade(recipe: Recipe, context: Build) -> Cascade:
     def many(slot: Slot) -> list[Any]:
-        return [contained(_make(slot, ref.name, ref.values(), context), recipe.filter.seconds) for ref in recipe.slots()[slot]]
+        found = [contained(_make(slot, ref.name, ref.values(), context), recipe.filter.seconds) for ref in recipe.slots()[slot]]
+        for judge, ref in zip(found, recipe.slots()[slot]):
+            if is_place(ref.name) and hasattr(judge, "start"):
+                judge.start()  # code of the user's own: what cannot be loaded there is told now
+        return found
 
     assert context.decode is not None
     return Cascade(

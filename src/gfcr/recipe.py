@@ -39,7 +39,7 @@ class MethodRef(BaseModel):
 
 class TasksSection(FrozenModel):
     source: Literal["programs", "file"] = "programs"
-    """`programs`: a pool of the lab domain. `file`: JSONL, parquet or CSV."""
+    """`programs`: a pool of the lab domain. `file`: JSONL, parquet or CSV, or a directory of `datasets`' save_to_disk."""
     pool: str = "D"
     """Pool of the lab domain: D, B1, B2, B3, HARD."""
     path: str | None = None
@@ -49,7 +49,17 @@ class TasksSection(FrozenModel):
     domain: str = "file"
     """Domain name of a file's tasks."""
     columns: dict[str, str] = Field(default_factory=dict)
-    """Column of each of `prompt`, `reference`, `category`, ...; absent ones are looked for under the usual names."""
+    """Column of each of `prompt`, `reference`, `reference_rev`, `category` (`a.b` inside a nested one); absent ones are looked for
+    under the usual names (TRL, verl, OpenRLHF, verifiers, GSM8K, MATH: domains/conventions.py)."""
+    split: str | None = None
+    """Split of a saved DatasetDict to train on; None = its only one."""
+    heldout_split: str | None = None
+    """Split to measure on: of `heldout`, or of `path` where that is not set."""
+    extract: Literal["auto", "whole", "hash", "boxed", "tags", "last-number"] = "auto"
+    """What of the reference column is the reference: all of it (`whole`), what follows `####`, what the last `\\boxed{}` or
+    `<answer>` holds, the last number. `auto`: what follows `####` or stands in the box where every row has one, else all."""
+    need_reference: bool = True
+    """Refuse rows without a reference; false = their answers are unscorable for verifiers that need one, never reward 0."""
 
 
 class ModelSection(FrozenModel):
@@ -270,7 +280,21 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     for key in ("path", "heldout") if own and isinstance(tasks, dict) else ():
         if isinstance(value := tasks.get(key), str) and value and not Path(value).is_absolute():
             tasks[key] = str((file.parent / value).resolve())
+    _place_files(data, file.parent if own else Path())
     return parse(data, str(path))
+
+
+def _place_files(data: dict[str, Any], folder: Path) -> None:
+    """Make methods that name a file, `rewards.py:right`, absolute: a run is resumed from anywhere."""
+    for slot in Slot:
+        section, key = slot.split(".")
+        inner = data.get(section)
+        refs = inner.get(key) if isinstance(inner, dict) else None
+        for ref in refs if isinstance(refs, list) else [refs]:
+            if isinstance(ref, dict) and isinstance(name := ref.get("name"), str):
+                file, _, attribute = name.rpartition(":")
+                if file.endswith(".py"):
+                    ref["name"] = f"{(folder / file).resolve()}:{attribute}"
 
 
 def _read(file: Traversable) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 Invariants: a method's metadata stands beside its class (`@method`); built-in methods are listed in a static index, so that
 nothing is imported before it is named; third parties add theirs through the entry-point group `gfcr.methods` under the
-name `SLOT.METHOD`; a built-in name cannot be taken over.
+name `SLOT.METHOD`; a built-in name cannot be taken over; a name with a colon is a place in code, `module:name` or
+`file.py:name`: a method's class, or a plain function in the slots of FUNCTIONS.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import difflib
 import importlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -19,6 +20,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gfcr.errors import ConfigError
+from gfcr.functions import is_place, load_place
 
 
 class FrozenModel(BaseModel):
@@ -115,7 +117,7 @@ INDEX: dict[Slot, dict[str, str]] = {
     Slot.TOPOLOGY: {"linear": "gfcr.generate.topology:Linear", "group": "gfcr.generate.topology:GroupTopology"},
     Slot.SEED: {},
     Slot.GATE: {"format": "gfcr.filter.verifiers.exact:Format"},
-    Slot.VERIFIER: {"exact": "gfcr.filter.verifiers.exact:Exact"},
+    Slot.VERIFIER: {"exact": "gfcr.filter.verifiers.exact:Exact", "answer": "gfcr.filter.verifiers.answer:Answer"},
     Slot.STEPS: {"program-steps": "gfcr.filter.verifiers.exact:ProgramSteps"},
     Slot.JUDGE: {},
     Slot.VALUE: {},
@@ -145,6 +147,13 @@ INDEX: dict[Slot, dict[str, str]] = {
     Slot.AUGMENT: {"ar3po": "gfcr.replay.ar3po:AR3PO"},
 }
 
+FUNCTIONS: dict[Slot, str] = {
+    Slot.GATE: "gfcr.filter.verifiers.function:gate",
+    Slot.VERIFIER: "gfcr.filter.verifiers.function:verifier",
+    Slot.SELECT: "gfcr.control.select.function:selector",
+}
+"""Slots that a plain function can fill, and what makes a method of it: place -> Method."""
+
 
 @cache
 def _plugins() -> dict[tuple[Slot, str], EntryPoint]:
@@ -173,6 +182,8 @@ def names(slot: Slot) -> list[str]:
 
 def find(slot: Slot, name: str) -> Method:
     """The method; raises ConfigError with the nearest names for an unknown one."""
+    if is_place(name):
+        return _placed(slot, name)
     if target := INDEX[slot].get(name):
         module, _, attribute = target.partition(":")
         return getattr(importlib.import_module(module), attribute).method
@@ -181,6 +192,25 @@ def find(slot: Slot, name: str) -> Method:
     near = difflib.get_close_matches(name, names(slot), 1)
     known = ", ".join(names(slot)) or "none is built in; add one through the entry-point group gfcr.methods"
     raise ConfigError(f"{slot}: there is no method {name!r}", f"did you mean {near[0]!r}?" if near else f"known: {known}")
+
+
+@cache
+def _placed(slot: Slot, place: str) -> Method:
+    """The method that stands at a place in code: a decorated class, or a function that the slot takes."""
+    found = load_place(place)
+    own = getattr(found, "method", None)
+    if isinstance(own, Method):
+        if own.slot is not slot:
+            raise ConfigError(f"{place} is a method of {own.slot}, named in {slot}", f"name it in {own.slot}")
+        return replace(own, name=place)
+    if isinstance(found, type) or slot not in FUNCTIONS:
+        takes = f"; plain functions go into {', '.join(FUNCTIONS)}" if slot not in FUNCTIONS else ""
+        raise ConfigError(
+            f"{slot}: {place} is {found!r}, which is no method", f"decorate a class with gfcr.registry.method{takes}"
+        )
+    module, _, attribute = FUNCTIONS[slot].partition(":")
+    made: Method = getattr(importlib.import_module(module), attribute)(place)
+    return made
 
 
 def _loaded(entry: EntryPoint, slot: Slot, name: str) -> Method:

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from gfcr.errors import ConfigError, DataError
 from gfcr.recipe import TasksSection
 from gfcr.types import Task
+
+MOST_NOTES = 20
+"""Notes of a task source that a run records."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +25,19 @@ class TaskSet:
     privileged: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Named sets of task ids for oracles."""
     notes: Sequence[str] = ()
-    """What the source reports: tasks that occur twice, those with two references first."""
+    """What the source reports: tasks without a reference, tasks that occur twice, those with two references first."""
+    recognised: str = ""
+    """What a table's columns were taken for, in a sentence; empty for a pool."""
+
+    def about(self) -> dict[str, Any]:
+        """What a run records of its task source, as JSON data."""
+        return {
+            "count": len(self.tasks),
+            "heldout": len(self.heldout),
+            "recognised": self.recognised or None,
+            "notes": len(self.notes),
+            "first_notes": list(self.notes[:MOST_NOTES]),
+        }
 
 
 def load_tasks(section: TasksSection) -> TaskSet:
@@ -47,13 +63,27 @@ def _pool(section: TasksSection) -> TaskSet:
 
 
 def _file(section: TasksSection) -> TaskSet:
+    from gfcr.domains.answers import Extract
     from gfcr.domains.source import FileTasks
 
     if section.path is None:
-        raise ConfigError("tasks.source = 'file' without tasks.path", "name the JSONL, parquet or CSV file in tasks.path")
-    heldout = Path(section.heldout) if section.heldout else None
-    source = FileTasks(Path(section.path), section.domain, section.columns, heldout_path=heldout)
-    loaded = source.read(Path(section.path))
-    return TaskSet(
-        loaded.tasks, source.heldout() or (), notes=[str(d) for d in sorted(loaded.duplicates, key=lambda d: not d.conflict)]
+        raise ConfigError(
+            "tasks.source = 'file' without tasks.path",
+            "name the JSONL, parquet or CSV file, or the saved data set, in tasks.path",
+        )
+    source = FileTasks(
+        Path(section.path),
+        section.domain,
+        section.columns,
+        heldout_path=Path(section.heldout) if section.heldout else None,
+        need_reference=section.need_reference,
+        split=section.split,
+        heldout_split=section.heldout_split,
+        extract=None if section.extract == "auto" else Extract(section.extract),
     )
+    loaded = source.read(Path(section.path), section.split)
+    notes = [str(d) for d in sorted(loaded.duplicates, key=lambda d: not d.conflict)]
+    if lacking := loaded.without_reference:
+        notes.insert(0, f"{lacking} of {len(loaded.tasks)} tasks have no reference: verifiers that need one cannot judge them")
+    held = source.read_heldout()
+    return TaskSet(loaded.tasks, held.tasks if held else (), notes=notes, recognised=str(loaded.recognised))

@@ -110,7 +110,7 @@ def test_line_separators_inside_strings_do_not_split_rows(tmp_path: Path) -> Non
         (
             "a.csv",
             "text,gold\np,1\n",
-            "no column for the prompt: looked for prompt, question, problem, input; it has text, gold",
+            "no column for the prompt: looked for prompt, question, problem, input, messages; it has text, gold",
         ),
         ("a.csv", "prompt,gold\np,1\n", "no column for the reference: looked for answer, solution.*it has prompt, gold"),
         ("a.parquet", "nonsense", "not a Parquet file"),

@@ -139,6 +139,7 @@ def check(
                 "composes": not findings,
                 "findings": [{"rule": f.rule, "why": f.why, "remedy": f.remedy} for f in findings],
                 "tasks": {"tasks": len(tasks.tasks), "heldout": len(tasks.heldout)} if tasks else None,
+                "recognised": (tasks.recognised or None) if tasks else None,
                 "notes": list(tasks.notes) if tasks else [],
                 "frozen": loaded.frozen(),
             }
@@ -172,6 +173,8 @@ def _print_check(recipe: Recipe, findings: list[Finding], tasks: TaskSet | None)
     table = Table.grid(padding=(0, 2))
     table.add_row("[bold]recipe", f"{recipe.name}  [dim]{recipe.hash()[:12]}[/dim]")
     table.add_row("tasks", source + (f": {len(tasks.tasks)}, and {len(tasks.heldout)} held out" if tasks else ""))
+    if tasks and tasks.recognised:
+        table.add_row("", tasks.recognised)
     table.add_row("model", f"{recipe.model.path}, engine {recipe.engine.name}, {recipe.train.device}, {recipe.train.dtype}")
     steps = "" if recipe.budget.steps is None else f" or {recipe.budget.steps} steps"
     limit = "no token limit" if recipe.budget.tokens is None else f"{tokens(recipe.budget.tokens)} generated tokens"

@@ -42,7 +42,10 @@ def run(
 
     loaded = load(recipe, settings or ())
     _refuse_existing(directory)
-    print_notes(err, preflight(loaded).notes)
+    found = preflight(loaded)
+    if found.recognised:
+        err.print(Text.assemble(("tasks: ", "bold"), found.recognised), soft_wrap=True)
+    print_notes(err, found.notes)
     return _execute(
         loaded,
         directory,

@@ -1,19 +1,22 @@
-"""Rows of a JSONL, CSV or Parquet file.
+"""Rows of a JSONL, CSV or Parquet file, of a saved data set (`datasets`), and of one in memory.
 
 Invariants: rows are numbered as an editor shows them (JSONL: the line; CSV: the line the record ends on, the header being
-line 1; Parquet: from 1); a file without rows is an error; values are JSON data; a CSV field that is empty is the empty string.
+line 1; others: from 1); a file without rows is an error; values are JSON data; a CSV field that is empty is the empty string.
 """
 
 from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gfcr.errors import ConfigError, DataError, MissingExtra
 
+SAVED = ("dataset_dict.json", "state.json")
+"""Files by which a directory of `save_to_disk` is known: of a DatasetDict, of a Dataset."""
 ENDINGS = (".jsonl", ".ndjson", ".csv", ".parquet")
 
 
@@ -24,8 +27,16 @@ class Row:
     """Column -> value; a column the row lacks is absent."""
 
 
-def read_rows(path: Path) -> tuple[tuple[str, ...], list[Row]]:
-    """(columns in order of first appearance, rows). Raises DataError, ConfigError (unknown ending), MissingExtra."""
+def read_rows(path: Path, split: str | None = None) -> tuple[tuple[str, ...], list[Row]]:
+    """(columns in order of first appearance, rows). `split`: of a saved DatasetDict; None = its only one.
+
+    Raises DataError, ConfigError (unknown ending, a split of what has none), MissingExtra.
+    """
+    if any((path / name).is_file() for name in SAVED):
+        rows = _saved(path, split)
+        return _names(rows), rows
+    if split is not None:
+        raise ConfigError(f"{path} is one table and has no split {split!r}", "take the split out, or name a saved DatasetDict")
     readers = {".jsonl": _jsonl, ".ndjson": _jsonl, ".csv": _csv, ".parquet": _parquet}
     reader = readers.get(path.suffix.lower())
     if reader is None:
@@ -45,7 +56,65 @@ def read_rows(path: Path) -> tuple[tuple[str, ...], list[Row]]:
         ) from None
     if not rows:
         raise DataError(f"{path} has no rows", "check that it was written completely")
-    return tuple(dict.fromkeys(name for row in rows for name in row.values)), rows
+    return _names(rows), rows
+
+
+def write_rows(data: Any, path: Path, split: str | None = None) -> int:
+    """Write a data set in memory as JSONL and return its number of rows; `data` is a `datasets.Dataset`, a DatasetDict (with `split`,
+    or with one), or any iterable of mappings. Raises DataError for rows that are no JSON data, ConfigError for an unknown split."""
+    lines = []
+    for number, values in enumerate(_table(data, split, "the data set"), 1):
+        if not isinstance(values, Mapping):
+            raise DataError(f"row {number} of the data set is {type(values).__name__}, not a mapping", "give one mapping a row")
+        for name, value in values.items():
+            try:
+                json.dumps(value)
+            except (TypeError, ValueError):
+                raise DataError(
+                    f"row {number} of the data set, column {name!r}: {type(value).__name__} is no JSON data",
+                    "take the column out (`remove_columns`), or turn its values into text or numbers",
+                ) from None
+        lines.append(json.dumps(dict(values), ensure_ascii=False) + "\n")
+    if not lines:
+        raise DataError("the data set has no rows", "give at least one task")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(lines), encoding="utf-8")
+    return len(lines)
+
+
+def _table(data: Any, split: str | None, where: str) -> Iterable[Any]:
+    """The table itself, or the chosen one of several by name."""
+    if not isinstance(data, Mapping):
+        if split is not None:
+            raise ConfigError(f"{where} is one table and has no split {split!r}", "take the split out")
+        return data if isinstance(data, Iterable) else ()
+    names = ", ".join(map(str, data))
+    if split is None and len(data) != 1:
+        raise ConfigError(
+            f"{where} has the splits {names}", "name one: tasks.split, and tasks.heldout_split for the held-out tasks"
+        )
+    if split is not None and split not in data:
+        raise ConfigError(f"{where} has no split {split!r}", f"its splits are {names}")
+    return data[split] if split is not None else next(iter(data.values()))
+
+
+def _names(rows: list[Row]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for row in rows for name in row.values))
+
+
+def _saved(path: Path, split: str | None) -> list[Row]:
+    try:
+        import datasets
+    except ImportError:
+        raise MissingExtra("datasets", "datasets", f"reading the data set in {path}") from None
+    try:
+        data = datasets.load_from_disk(str(path))
+    except Exception as error:  # pyarrow, json and OS errors of a damaged directory
+        raise DataError(f"{path} is no saved data set: {error}", "write it again with save_to_disk") from None
+    found = [Row(number, dict(values)) for number, values in enumerate(_table(data, split, str(path)), 1)]
+    if not found:
+        raise DataError(f"{path} has no rows", "check that it was written completely")
+    return found
 
 
 def _jsonl(path: Path) -> list[Row]:

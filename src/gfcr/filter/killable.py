@@ -27,6 +27,8 @@ from gfcr.types import Status, StopReason, Task, Verdict
 
 START_SECONDS = 120.0
 """Longest a child may take to import what the verifier needs."""
+in_child = False
+"""Whether this process is such a child: there a script is loaded for its functions, and must start no run."""
 _BOOT = "import sys; from gfcr.filter.killable import serve; serve(int(sys.argv[1]))"
 
 
@@ -109,7 +111,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-class _Killable:
+class Killable:
     """Calls of one object's methods, each in a child; up to `workers` at once from as many threads."""
 
     bounded = True
@@ -128,7 +130,8 @@ class _Killable:
         for _ in range(workers):
             self._free.put(None)
 
-    def _call(self, method: str, *args: Any) -> Any:
+    def call(self, method: str, *args: Any) -> Any:
+        """The method's answer. Raises Broken: it hung and was killed, its process died, it raised."""
         child = self._free.get()
         try:
             if child is None or not child.alive:
@@ -137,6 +140,20 @@ class _Killable:
             return child.call(method, args, self.seconds)
         finally:
             self._free.put(child if child is not None and child.alive else None)
+
+    def start(self) -> None:
+        """Start the first child now, so that what cannot work there is said before the first call. Raises ConfigError."""
+        child = self._free.get()
+        try:
+            child = child if child is not None and child.alive else _Child(self._payload)
+        except Broken as error:
+            child = None
+            raise ConfigError(
+                f"{self.name} does not work in a process of its own: {error}",
+                'what it needs must be importable there; a script that starts a run does so under `if __name__ == "__main__":`',
+            ) from None
+        finally:
+            self._free.put(child)
 
     def close(self) -> None:
         """End the children; a later call starts new ones."""
@@ -148,7 +165,7 @@ class _Killable:
             self._free.put(None)
 
 
-class KillableVerifier(_Killable):
+class KillableVerifier(Killable):
     """A verifier or gate that cannot hang the run."""
 
     def __init__(self, inner: Verifier, seconds: float, workers: int = 1) -> None:
@@ -157,7 +174,7 @@ class KillableVerifier(_Killable):
 
     def judge(self, task: Task, text: str, stop: StopReason) -> Verdict:
         try:
-            verdict = self._call("judge", task, text, stop)
+            verdict = self.call("judge", task, text, stop)
         except Broken as broken:
             return Verdict(self.name, self.version, Status.UNSCORABLE, evidence=str(broken))
         if not isinstance(verdict, Verdict):
@@ -167,14 +184,14 @@ class KillableVerifier(_Killable):
         return verdict
 
 
-class KillableSteps(_Killable):
+class KillableSteps(Killable):
     """A step scorer that cannot hang the run; a call without an answer raises Broken."""
 
     def __init__(self, inner: StepScorer, seconds: float, workers: int = 1) -> None:
         super().__init__(inner, seconds, workers)
 
     def score(self, task: Task, text: str, stop: StopReason) -> Sequence[tuple[int, int, float | None]]:
-        return list(self._call("score", task, text, stop))
+        return list(self.call("score", task, text, stop))
 
 
 def contained(judge: Any, seconds: float) -> Any:
@@ -186,6 +203,8 @@ def contained(judge: Any, seconds: float) -> Any:
 
 def serve(handle: int) -> None:
     """The child: receive the object, then answer calls until the pipe closes."""
+    global in_child
+    in_child = True
     _die_with_parent()
     pipe = Connection(handle)
     try:

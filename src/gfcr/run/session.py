@@ -19,6 +19,7 @@ from gfcr.context import View
 from gfcr.drivers.wave import WaveDriver
 from gfcr.engine.contract import WeightsRef
 from gfcr.errors import GfcrError
+from gfcr.functions import code_of
 from gfcr.generate.fit import digest
 from gfcr.recipe import Recipe, parse
 from gfcr.round import Round
@@ -71,7 +72,9 @@ class Session:
         """A new run in a new directory."""
         parts = build(recipe, seed)
         directory = RunDirectory.create(
-            Path(path), {"recipe": recipe.frozen(), "seed": seed, "hash": recipe.hash()}, environment(parts)
+            Path(path),
+            {"recipe": recipe.frozen(), "seed": seed, "hash": recipe.hash(), "tasks": parts.about_tasks},
+            environment(parts),
         )
         return cls(parts, directory, progress)
 
@@ -275,6 +278,10 @@ def environment(parts: Parts) -> dict[str, Any]:
         "engine_dtype": parts.engine.capabilities().details.get("dtype"),
         "tasks": digest(parts.tasks, parts.heldout, parts.renderer),
         "workers": 1,
+    } | {
+        f"code of {found.slot} {found.name}": code
+        for found, _ in parts.recipe.methods()
+        if found.cls is not None and (code := code_of(found.cls, found.name)) is not None
     }
 
 
