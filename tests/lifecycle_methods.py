@@ -42,3 +42,16 @@ class Wild(Scored):
     """The same, from a third party that declares no bound."""
 
     name, bounded = "wild", False
+
+
+@_about("traced", Slot.VERIFIER)
+class Traced:
+    """Scores whether a trace stands before the result, and says nothing about correctness."""
+
+    name, version, bounded = "traced", "1", True
+
+    def __init__(self, settings, build):
+        pass
+
+    def judge(self, task, text, stop):
+        return Verdict(self.name, self.version, Status.SCORED, float(bool(text.partition("#")[0])))

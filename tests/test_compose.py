@@ -83,7 +83,63 @@ def test_a_temperature_alone_truncates_nothing():
     assert rules(sampling=Sampling(temperature=0.7)) == []
 
 
-@pytest.mark.parametrize("credit", ["grpo", "dr-grpo", "rloo"])
+@pytest.mark.parametrize("shape", ["soft-overlong", "kimi-length", "cosine-length"])
+def test_length_rewards_of_all_wrong_groups_want_a_yes_and_no_std(shape):
+    """The trap of length rewards, for every built-in one: as published it is refused, by default it cannot happen."""
+    published = real(Slot.SHAPE, shape, on="all")
+    assert rules(GRPO, published) == rules(real(Slot.CREDIT, "gdpo"), published)[:1] == ["length_on_all_wrong"]
+    assert rules(DR, real(Slot.CREDIT_BATCH, "whiten"), published) == ["length_on_all_wrong"]
+    assert rules(DR, published) == []
+    assert rules(GRPO, real(Slot.SHAPE, shape)) == rules(GRPO, real(Slot.SHAPE, shape, on="right")) == []
+
+
+PLUS = [real(Slot.CREDIT, "reinforce-pp"), real(Slot.CREDIT_BATCH, "whiten")]
+
+
+def test_a_shape_that_depends_on_the_group_under_a_baseline_over_the_batch():
+    keep = {"admission_zero_variance": False}
+    assert rules(*PLUS, real(Slot.SHAPE, "soft-overlong"), **keep) == ["shape_by_group"]
+    assert rules(*PLUS, real(Slot.SHAPE, "soft-overlong", on="right"), **keep) == []
+
+
+@pytest.mark.parametrize("credit", [real(Slot.CREDIT, "gdpo"), real(Slot.CREDIT, "pass-at-k", k=2)], ids=["gdpo", "pass-at-k"])
+def test_a_shape_that_no_credit_reads(credit):
+    assert rules(credit, real(Slot.SHAPE, "cosine-length")) == ["shape_without_readers"]
+
+
+def test_a_credit_that_divides_by_the_mean_and_rewards_below_zero():
+    credit = real(Slot.CREDIT, "maxrl")
+    assert rules(credit, real(Slot.SHAPE, "soft-overlong")) == rules(credit, invalid_reward=-0.5) == ["negative_rewards"]
+    assert rules(credit) == rules(DR, invalid_reward=-0.5) == []
+
+
+@pytest.mark.parametrize("credit", ["reinforce-pp", "reinforce-pp-baseline"])
+def test_half_a_method_without_its_normalisation(credit):
+    half = real(Slot.CREDIT, credit)
+    assert rules(half, admission_zero_variance=False) == ["unnormalised_batch"]
+    assert rules(half, real(Slot.CREDIT_BATCH, "whiten"), admission_zero_variance=False) == []
+
+
+def test_a_baseline_over_the_batch_wants_groups_of_one_reward_in_it():
+    assert rules(*PLUS, k=8) == rules(*PLUS, k=1) == ["one_reward_dropped"]
+    assert rules(*PLUS, real(Slot.TOPOLOGY, "linear"), admission_zero_variance=False) == []
+
+
+def test_a_length_reward_that_compares_within_groups_of_one():
+    alone = real(Slot.SHAPE, "kimi-length", on="right")
+    assert rules(*PLUS, alone, k=1, admission_zero_variance=False) == ["group_of_one"]
+    assert rules(*PLUS, alone, k=2, admission_zero_variance=False) == []
+
+
+@pytest.mark.parametrize("credit", ["maxrl", "pass-at-k"])
+def test_estimators_over_independent_draws(credit):
+    needing = real(Slot.CREDIT, credit)
+    assert rules(needing, real(Slot.ALLOCATE, "staged")) == ["iid_broken"]
+    assert rules(needing, real(Slot.AUGMENT, "ar3po"), STORE, **SCORES) == ["iid_broken"]
+    assert rules(needing, real(Slot.ALLOCATE, "greedy")) == []
+
+
+@pytest.mark.parametrize("credit", ["grpo", "dr-grpo", "rloo", "maxrl", "pass-at-k", "gdpo"])
 def test_a_group_of_one_with_a_group_baseline(credit):
     one = real(Slot.CREDIT, credit)
     assert rules(one, k=1) == ["group_of_one"]
@@ -183,7 +239,24 @@ REAL_LIFE = {
     "plain GRPO": {},
     "Dr.GRPO": {"filter": {"credit": {"name": "dr-grpo"}}, "loss": {"normalise": "constant"}},
     "RLOO": {"filter": {"credit": {"name": "rloo"}}, "loss": {"normalise": "sequence-mean"}},
-    "DAPO": {"control": {"refill": {"name": "dynamic-sampling"}}, "filter": {"admission": {"overlong": "mask"}}},
+    "DAPO": {"control": {"refill": {"name": "dynamic-sampling"}}, "filter": {"shape": {"name": "soft-overlong"}}},
+    "overlong filtering": {"filter": {"admission": {"overlong": "mask"}}},
+    "Kimi k1.5's length penalty": {"filter": {"credit": {"name": "dr-grpo"}, "shape": {"name": "kimi-length", "on": "all"}}},
+    "REINFORCE++ on single answers": {
+        "generate": {"topology": {"name": "linear"}},
+        "filter": {
+            "credit": {"name": "reinforce-pp"},
+            "credit_batch": {"name": "whiten"},
+            "admission": {"drop_zero_variance": False},
+        },
+    },
+    "GDPO": {
+        "filter": {
+            "credit": {"name": "gdpo"},
+            "credit_batch": {"name": "whiten", "over": "answers", "eps": 1e-4, "eps_on": "std"},
+        }
+    },
+    "pass@k with MoPPS": {"control": {"select": {"name": "mopps"}}, "filter": {"credit": {"name": "pass-at-k"}}},
     "AR3PO, both halves": {
         "control": {"allocate": {"name": "staged"}},
         "replay": {"store": [{"name": "correct"}], "augment": [{"name": "ar3po"}]},

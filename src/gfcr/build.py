@@ -66,6 +66,7 @@ def facts(recipe: Recipe) -> Facts:
         features_of(recipe.engine.name),
         recipe.engine.name,
         recipe.filter.admission.drop_zero_variance,
+        recipe.filter.admission.invalid_reward,
     )
 
 

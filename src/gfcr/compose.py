@@ -26,9 +26,16 @@ class Facts:
     engine_features: frozenset[str] = frozenset()
     engine: str = ""
     admission_zero_variance: bool = True
+    invalid_reward: float = 0.0
 
     def having(self, trait: str) -> list[str]:
-        return [f"{m.slot} {m.name!r}" for m, _ in self.methods if trait in m.traits]
+        """Methods with this trait, always or under their settings."""
+        return [f"{m.slot} {m.name!r}" for m, settings in self.methods if trait in m.traits or trait in settings.traits()]
+
+    @property
+    def single(self) -> bool:
+        """Groups have one rollout."""
+        return self.k < 2 or bool(self.having("group of one"))
 
 
 @dataclass(frozen=True)
@@ -130,7 +137,43 @@ def length_on_all_wrong(facts: Facts) -> Finding | None:
         "length_on_all_wrong",
         f"{shaping[0]} rewards length in all-wrong groups, and {std[0]} divides by the std: there "
         "length is the only variance left and gets full-size advantages",
-        "shape right answers only, or credit without std (dr-grpo, rloo)",
+        'set its on = "mixed" or "right", or credit without std (dr-grpo, rloo)',
+    )
+
+
+@rule
+def shape_by_group(facts: Facts) -> Finding | None:
+    if not (pair := _pair(facts, "shapes wrong answers by their group", "baseline: batch")):
+        return None
+    return Finding(
+        "shape_by_group",
+        f"{pair[0]} shapes a wrong answer only where its group holds a right one, and {pair[1]} compares answers of all groups: "
+        "wrong answers of hopeless groups would look better than those of others",
+        'set its on = "right"',
+    )
+
+
+@rule
+def shape_without_readers(facts: Facts) -> Finding | None:
+    if not (pair := _pair(facts, "shapes reward", "ignores shaped reward")):
+        return None
+    return Finding(
+        "shape_without_readers",
+        f"{pair[1]} reads verdicts and rewards as the verifiers gave them, so {pair[0]} would change nothing",
+        "leave filter.shape out, or take another credit",
+    )
+
+
+@rule
+def negative_rewards(facts: Facts) -> Finding | None:
+    needing, shaping = facts.having("assumes: rewards not negative"), facts.having("shapes reward")
+    if not needing or not (shaping or facts.invalid_reward < 0):
+        return None
+    source = shaping[0] if shaping else f"filter.admission.invalid_reward = {facts.invalid_reward}"
+    return Finding(
+        "negative_rewards",
+        f"{needing[0]} divides by the group's mean reward, and {source} can make it 0 or negative",
+        "leave filter.shape out and keep filter.admission.invalid_reward at 0 or more, or take another credit",
     )
 
 
@@ -161,27 +204,60 @@ def truncated_with_importance(facts: Facts) -> Finding | None:
 
 @rule
 def group_of_one(facts: Facts) -> Finding | None:
-    needing = facts.having("needs: group baseline")
-    single = facts.k < 2 or facts.having("group of one")
-    if not needing or not single:
+    if not facts.single:
         return None
-    return Finding(
-        "group_of_one",
-        f"{needing[0]} subtracts the group's mean, and groups have one rollout: every advantage would be 0",
-        'use generate.topology = {name = "group", k = 8}, or a credit with a baseline of its own',
-    )
+    if needing := facts.having("needs: group baseline"):
+        return Finding(
+            "group_of_one",
+            f"{needing[0]} subtracts the group's mean, and groups have one rollout: every advantage would be 0",
+            'use generate.topology = {name = "group", k = 8}, or a baseline over the batch: filter.credit = "reinforce-pp" with '
+            'filter.credit_batch = "whiten"',
+        )
+    if comparing := facts.having("compares within group"):
+        return Finding(
+            "group_of_one",
+            f"{comparing[0]} compares a group's answers with each other, and groups have one rollout: it would do nothing",
+            'use generate.topology = {name = "group", k = 8}, or leave it out',
+        )
+    return None
 
 
 @rule
 def one_reward_dropped(facts: Facts) -> Finding | None:
-    single = facts.k < 2 or facts.having("group of one")
-    if not single or not facts.admission_zero_variance or facts.having("needs: group baseline") or facts.having("injects"):
+    if not facts.admission_zero_variance:
+        return None
+    if not facts.single:
+        return _batch_baseline_dropped(facts)
+    if facts.having("needs: group baseline") or facts.having("injects"):
         return None
     return Finding(
         "one_reward_dropped",
         "groups have one rollout, and filter.admission.drop_zero_variance takes every group with one "
         "reward out of the batch: nothing would be trained",
         "set filter.admission.drop_zero_variance = false",
+    )
+
+
+def _batch_baseline_dropped(facts: Facts) -> Finding | None:
+    if not (found := facts.having("baseline: batch")):
+        return None
+    return Finding(
+        "one_reward_dropped",
+        f"{found[0]} compares with the whole batch, and filter.admission.drop_zero_variance takes every group with one reward out "
+        "of it: what remains has another mean than the policy",
+        "set filter.admission.drop_zero_variance = false",
+    )
+
+
+@rule
+def unnormalised_batch(facts: Facts) -> Finding | None:
+    needing = facts.having("needs: batch normalisation")
+    if not needing or facts.having("normalises batch"):
+        return None
+    return Finding(
+        "unnormalised_batch",
+        f"{needing[0]} is half a method: its advantages want normalising over the batch, and filter.credit_batch is empty",
+        'set filter.credit_batch = {name = "whiten"}',
     )
 
 
@@ -239,14 +315,15 @@ def unverified_training(facts: Facts) -> Finding | None:
 
 @rule
 def iid_broken(facts: Facts) -> Finding | None:
-    breaking = facts.having("breaks: iid group")
+    breaking, injecting = facts.having("breaks: iid group"), facts.having("injects")
     needing = facts.having("assumes: iid group")
-    if not breaking or not needing:
+    if not needing or not (breaking or injecting):
         return None
+    what = f"{breaking[0]} stops on outcomes" if breaking else f"{injecting[0]} adds answers of a known outcome"
     return Finding(
         "iid_broken",
-        f"{needing[0]} assumes that a group's answers are independent draws, and {breaking[0]} stops on outcomes",
-        "use uniform or greedy allocation with it",
+        f"{needing[0]} assumes that a group's answers are independent draws, and {what}",
+        "use uniform or greedy allocation with it" if breaking else "leave one of the two out",
     )
 
 

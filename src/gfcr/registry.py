@@ -28,6 +28,10 @@ class FrozenModel(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
+    def traits(self) -> frozenset[str]:
+        """Traits a method has under these settings, beside those it always has."""
+        return frozenset()
+
 
 class Settings(FrozenModel):
     """Settings of a method that has none."""
@@ -121,16 +125,26 @@ INDEX: dict[Slot, dict[str, str]] = {
     Slot.STEPS: {"program-steps": "gfcr.filter.verifiers.exact:ProgramSteps"},
     Slot.JUDGE: {},
     Slot.VALUE: {},
-    Slot.SHAPE: {},
+    Slot.SHAPE: {
+        "soft-overlong": "gfcr.filter.shape.length:SoftOverlong",
+        "kimi-length": "gfcr.filter.shape.length:KimiLength",
+        "cosine-length": "gfcr.filter.shape.length:CosineLength",
+    },
     Slot.CREDIT: {
         "grpo": "gfcr.filter.credit.group:GRPO",
         "dr-grpo": "gfcr.filter.credit.group:DrGRPO",
         "rloo": "gfcr.filter.credit.group:RLOO",
+        "reinforce-pp": "gfcr.filter.credit.reinforce:ReinforcePlusPlus",
+        "reinforce-pp-baseline": "gfcr.filter.credit.reinforce:ReinforcePlusPlusBaseline",
+        "maxrl": "gfcr.filter.credit.success:MaxRL",
+        "pass-at-k": "gfcr.filter.credit.success:PassAtK",
+        "gdpo": "gfcr.filter.credit.gdpo:GDPO",
     },
-    Slot.CREDIT_BATCH: {},
+    Slot.CREDIT_BATCH: {"whiten": "gfcr.filter.credit.batch:Whiten"},
     Slot.SELECT: {
         "uniform": "gfcr.control.select.uniform:Uniform",
         "informative": "gfcr.control.select.informative:Informative",
+        "mopps": "gfcr.control.select.mopps:MoPPS",
         "oracle": "gfcr.control.select.oracle:Oracle",
     },
     Slot.ALLOCATE: {

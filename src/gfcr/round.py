@@ -315,7 +315,7 @@ class Round(InFlight):
                 replace(artifact.rollout, id=injected),
                 Role.INJECTED,
                 in_loss=injection.in_loss,
-                signals=artifact.signals,
+                signals=replace(artifact.signals, shaped=None),  # it was shaped among other answers
                 source=artifact.id,
             )
             if injection.replaces is not None:
@@ -327,16 +327,16 @@ class Round(InFlight):
                 self._emit(ScoreAsk(injected, group.id, score_item(member.rollout)), group)
 
     def _finish(self) -> None:
-        """Shape, admit, mix in replayed groups, credit, build the batch, and store: replay's writes come after all its reads."""
+        """Admit, shape, mix in replayed groups, credit, build the batch, and store: replay's writes come after all its reads."""
         closed = self._closed()
         kept_out = self.slots.refill.keep(closed, self.settings.groups) if self.slots.refill else {}
         for group in closed:
-            if self.slots.shape is not None:
-                for rollout_id, shaped in self.slots.shape.shape(group, self.view).items():
-                    group.members[rollout_id].signals = replace(group.members[rollout_id].signals, shaped=shaped)
             admit(group, self.slots.admission)
             if group.id in kept_out:
                 drop_group(group, Drop(kept_out[group.id]))
+            if self.slots.shape is not None:
+                for rollout_id, shaped in self.slots.shape.shape(group, self.view).items():
+                    group.members[rollout_id].signals = replace(group.members[rollout_id].signals, shaped=shaped)
         mixed = self.slots.mix.mix(closed, self.view) if self.slots.mix else closed
         for group in mixed:
             self.slots.credit_group(group)

@@ -35,7 +35,7 @@ def drive(made, engine, kind):
 @pytest.mark.parametrize("kind", ["wave", "stream"])
 @pytest.mark.parametrize("case", CASES["cases"], ids=lambda c: c["name"])
 def test_golden_advantages_through_the_scripted_engine(case, kind):
-    made = lab(case["answers"], k=len(case["answers"]), filter={"credit": case["credit"]})
+    made = lab(case["answers"], k=len(case["answers"]), filter={"credit": case["credit"], **case.get("filter", {})})
     round_ = drive(made, scripted(made, case["answers"]), kind)
     found = dict(zip(batch_of(round_).rollout_ids, row_advantages(batch_of(round_))))
     (group,) = round_.groups.values()

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gfcr.registry import INDEX, Slot
 from lifecycle_cases import LENGTHS, batch_of, lab, row_advantages
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "credit.json").read_text())
@@ -13,9 +14,25 @@ GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "credit.json").read_
 
 @pytest.mark.parametrize("case", GOLDEN["cases"], ids=lambda c: c["name"])
 def test_advantages_through_the_recipe_equal_the_golden_vector(case):
-    run = lab(case["answers"], k=len(case["answers"]), filter={"credit": case["credit"]})
+    run = lab(case["answers"], k=len(case["answers"]), filter={"credit": case["credit"], **case.get("filter", {})})
     batch = batch_of(run.drive())
     assert row_advantages(batch) == pytest.approx(case["advantages"], abs=case.get("tolerance", GOLDEN["tolerance"]))
+
+
+@pytest.mark.parametrize("case", GOLDEN["gdpo"]["cases"], ids=lambda c: c["name"])
+def test_several_rewards_through_the_recipe_equal_the_golden_vector(case, monkeypatch):
+    monkeypatch.setitem(INDEX[Slot.VERIFIER], "traced", "lifecycle_methods:Traced")
+    said = {(1, 1): "=a+00#00", (1, 0): "=#00", (0, 0): "=#10"}
+    run = lab(
+        lambda prompt, nth: said[tuple(case["answers"][nth])],
+        k=len(case["answers"]),
+        filter={
+            "verifiers": [{"name": "traced"}, {"name": "exact"}],
+            "credit": {"name": "gdpo", **case["credit"]},
+            **({"credit_batch": case["whiten"]} if "whiten" in case else {}),
+        },
+    )
+    assert row_advantages(batch_of(run.drive())) == pytest.approx(case["advantages"], abs=1e-4)
 
 
 @pytest.mark.parametrize("case", GOLDEN["weights"], ids=lambda c: c["name"])
@@ -87,8 +104,6 @@ def test_linear_topology_is_refused_with_a_group_baseline():
 
 
 def test_linear_topology_with_a_credit_of_its_own_trains_on_single_answers(monkeypatch):
-    from gfcr.registry import INDEX, Slot
-
     monkeypatch.setitem(INDEX[Slot.CREDIT], "raw", "lifecycle_methods:RawReward")
     run = lab(
         "r",

@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gfcr.filter.admission import AdmissionSettings, admit
+from gfcr.filter.credit.gdpo import GDPO
 from gfcr.filter.credit.group import GRPO, RLOO, DrGRPO
+from gfcr.filter.credit.reinforce import ReinforcePlusPlusBaseline
 from gfcr.registry import INDEX, Settings, Slot
 from gfcr.types import Drop, StopReason
 from group_cases import advantages, group, member
@@ -20,9 +22,13 @@ CREDITS = [
     GRPO(GRPO.Settings(eps=0), None),
     DrGRPO(Settings(), None),
     RLOO(Settings(), None),
+    GDPO(GDPO.Settings(), None),
+    ReinforcePlusPlusBaseline(Settings(), None),
 ]
 DR = CREDITS[3]
-each_credit = pytest.mark.parametrize("credit", CREDITS, ids=["population", "sample", "eps0", "dr-grpo", "rloo"])
+each_credit = pytest.mark.parametrize(
+    "credit", CREDITS, ids=["population", "sample", "eps0", "dr-grpo", "rloo", "gdpo", "reinforce-pp-baseline"]
+)
 
 
 @each_credit
@@ -184,4 +190,6 @@ def test_credit_reads_the_shaped_reward_where_there_is_one():
 
 @pytest.mark.parametrize("slot", [Slot.CREDIT])
 def test_every_group_credit_is_under_these_tests(slot):
-    assert set(INDEX[slot]) == {"grpo", "dr-grpo", "rloo"}, "add the new credit to CREDITS"
+    elsewhere = {"maxrl", "pass-at-k", "reinforce-pp"}  # test_success_credit.py, test_batch_credit.py
+    here = {type(credit).method.name for credit in CREDITS}
+    assert set(INDEX[slot]) == here | elsewhere, "add the new credit to CREDITS"

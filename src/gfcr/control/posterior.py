@@ -21,13 +21,14 @@ class PosteriorSettings(FrozenModel):
     """Weight of a bucket's prior, in observations (`learning.md`: 2)."""
     forgetting: float = Field(0.7, ge=0, le=1)
     """What is kept of a task's earlier observations at each visit; 1 = all."""
-    bucket: Literal["category", "prompt_length", "none"] = "category"
-    """What tasks share a prior over: their category, the length of their prompt text, or one bucket for all."""
+    bucket: Literal["category", "prompt_length", "none", "flat"] = "category"
+    """What tasks share a prior over: their category, the length of their prompt text, or one bucket for all (`none`). `flat`:
+    nothing is shared and every prior has mean 1/2, e.g. Beta(1, 1) at strength 2."""
 
 
 class PosteriorTable:
     """Per task: Beta(a, b) with a = strength * m + successes, b = strength * (1 - m) + failures, where m is the mean that
-    the bucket's tasks show (empirical Bayes, one pseudo-observation of each kind)."""
+    the bucket's tasks show (empirical Bayes, one pseudo-observation of each kind), or 1/2 where no bucket shares."""
 
     def __init__(self, tasks: Sequence[Task], settings: PosteriorSettings) -> None:
         self.settings = settings
@@ -44,6 +45,8 @@ class PosteriorTable:
     def bucket_mean(self) -> np.ndarray:
         """float64[buckets]: mean success the bucket's tasks show."""
         n = len(self.buckets)
+        if self.settings.bucket == "flat":
+            return np.full(n, 0.5)
         right = np.bincount(self._bucket, self._right, n)
         wrong = np.bincount(self._bucket, self._wrong, n)
         return (right + 1.0) / (right + wrong + 2.0)
@@ -94,4 +97,5 @@ _BUCKETS: dict[str, Callable[[Task], str]] = {
         len(t.prompt) if isinstance(t.prompt, str) else sum(len(p.text or "") for m in t.prompt for p in m.parts)
     ),
     "none": lambda t: "",
+    "flat": lambda t: "",
 }

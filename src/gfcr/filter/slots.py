@@ -44,7 +44,7 @@ class Shaper(Protocol):
     """Shapes rewards (length, brevity). Correctness and posteriors never see the result."""
 
     def shape(self, group: Group, view: View) -> dict[str, float]:
-        """Shaped reward by rollout id."""
+        """Shaped reward by rollout id, of an admitted group's members in the baseline; absent = the reward as it is."""
 
 
 class GroupCredit(Protocol):

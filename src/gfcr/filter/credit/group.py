@@ -18,7 +18,7 @@ from gfcr.filter.admission import REWARD_TOLERANCE
 from gfcr.registry import Faithfulness, FrozenModel, Settings, Slot, method
 from gfcr.types import Credit, Group, Member
 
-_TRAITS = ("needs: group baseline", "handles: uneven groups")
+GROUP_TRAITS = ("needs: group baseline", "handles: uneven groups")
 
 
 def centred(rewards: np.ndarray) -> np.ndarray:
@@ -29,12 +29,24 @@ def centred(rewards: np.ndarray) -> np.ndarray:
     return shifted - shifted.mean()
 
 
-class _GroupBaseline:
-    """Advantages from the rewards of the baseline's members, by cohort."""
+def standardised(rewards: np.ndarray, std: Literal["population", "sample"], eps: float) -> np.ndarray:
+    """float64[n]: (r - mean) / (std + eps); exactly 0 when the rewards differ by no more than float noise."""
+    centre = centred(rewards)
+    if not centre.any():
+        return centre
+    return centre / (np.sqrt((centre**2).sum() / (len(centre) - (std == "sample"))) + eps)
+
+
+class GroupBaseline:
+    """Advantages from the baseline's members, by cohort: what credits within a group build on. A cohort of one gets 0."""
 
     def advantages(self, rewards: np.ndarray) -> np.ndarray:
         """float64[n] from float64[n], n >= 2."""
         raise TypeError("a group baseline defines its advantages")
+
+    def of(self, members: Sequence[Member]) -> np.ndarray:
+        """float64[n], one advantage for each of a cohort's n >= 2 members."""
+        return self.advantages(np.array([m.signals.credit_reward for m in members], np.float64))
 
     def credit(self, group: Group, members: Sequence[Member]) -> dict[str, Credit]:
         cohorts: dict[str, list[Member]] = {}
@@ -42,8 +54,7 @@ class _GroupBaseline:
             cohorts.setdefault(member.cohort, []).append(member)
         out: dict[str, Credit] = {}
         for cohort in cohorts.values():
-            rewards = np.array([m.signals.credit_reward for m in cohort], np.float64)
-            values = self.advantages(rewards) if len(cohort) > 1 else np.zeros(1)
+            values = self.of(cohort) if len(cohort) > 1 else np.zeros(1)
             out.update((m.rollout.id, Credit(float(a))) for m, a in zip(cohort, values))
         return out
 
@@ -55,9 +66,9 @@ class _GroupBaseline:
     arxiv="2402.03300",
     criterion="reliability",
     faithfulness=Faithfulness.CONFIRMED,
-    traits=(*_TRAITS, "divides by std"),
+    traits=(*GROUP_TRAITS, "divides by std"),
 )
-class GRPO(_GroupBaseline):
+class GRPO(GroupBaseline):
     """A = (r - mean) / (std + eps) (DeepSeekMath, arXiv:2402.03300, section 4.1)."""
 
     class Settings(FrozenModel):
@@ -70,11 +81,7 @@ class GRPO(_GroupBaseline):
         self.settings = settings
 
     def advantages(self, rewards: np.ndarray) -> np.ndarray:
-        centre = centred(rewards)
-        if not centre.any():
-            return centre
-        ddof = 1 if self.settings.std == "sample" else 0
-        return centre / (np.sqrt((centre**2).sum() / (len(centre) - ddof)) + self.settings.eps)
+        return standardised(rewards, self.settings.std, self.settings.eps)
 
 
 @method(
@@ -84,9 +91,9 @@ class GRPO(_GroupBaseline):
     arxiv="2503.20783",
     criterion="reliability",
     faithfulness=Faithfulness.CONFIRMED,
-    traits=_TRAITS,
+    traits=GROUP_TRAITS,
 )
-class DrGRPO(_GroupBaseline):
+class DrGRPO(GroupBaseline):
     """A = r - mean (arXiv:2503.20783, eq. 2); pair it with constant normalisation."""
 
     def __init__(self, settings: Settings, build: Build) -> None:
@@ -103,9 +110,9 @@ class DrGRPO(_GroupBaseline):
     arxiv="2402.14740",
     criterion="reliability",
     faithfulness=Faithfulness.CONFIRMED,
-    traits=_TRAITS,
+    traits=GROUP_TRAITS,
 )
-class RLOO(_GroupBaseline):
+class RLOO(GroupBaseline):
     """A = r - mean of the others = (r - mean) n / (n - 1) (arXiv:2402.14740, eq. 5)."""
 
     def __init__(self, settings: Settings, build: Build) -> None:

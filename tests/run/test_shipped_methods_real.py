@@ -1,0 +1,55 @@
+"""The shipped recipes of single methods, for real: each trains, and cut and resumed it is the run that was never cut."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import real_runs
+from bench import resume
+
+from gfcr.run.session import Session
+
+LINEAR = ("generate.topology=linear", "control.groups=9")
+
+
+class Cut(Exception):
+    """Ends a run after a commit."""
+
+
+def small(path: Path, recipe: str, *overrides: str) -> Session:
+    more = [] if LINEAR[0] in overrides else ["generate.topology.k=3"]
+    return real_runs.create(path, "budget.steps=4", "run.checkpoint_every=3", *overrides, *more, recipe=recipe)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "overrides"),
+    [
+        ("reinforce_pp", LINEAR),
+        ("maxrl", ()),
+        ("mopps", ("filter.shape=kimi-length",)),
+    ],
+    ids=["reinforce++ on single answers", "maxrl", "mopps, with a length reward"],
+)
+def test_it_trains_and_resumes_bit_equal(tmp_path: Path, recipe: str, overrides: tuple[str, ...]) -> None:
+    whole = small(tmp_path / "whole", recipe, *overrides)
+    before = {name: tensor.detach().clone() for name, tensor in whole.parts.trainer.weights().items()}
+    assert whole.run() == "steps"
+    assert any(
+        not np.array_equal(before[name].numpy(), tensor.detach().numpy())
+        for name, tensor in whole.parts.trainer.weights().items()
+    )
+    cut = small(tmp_path / "cut", recipe, *overrides)
+
+    def stop(row: dict) -> None:
+        if row["step"] == 2:
+            raise Cut
+
+    cut.progress = stop
+    with pytest.raises(Cut):
+        cut.run()
+    cut.close()
+    again = Session.resume(tmp_path / "cut")
+    assert again.run() == "steps"
+    for session in (whole, again):
+        session.close()
+    assert resume.differences(tmp_path / "cut", resume.content(tmp_path / "whole")) == []
