@@ -36,6 +36,14 @@ def split_place(place: str) -> tuple[str, str]:
     return where, attribute
 
 
+def short_name(name: str) -> str:
+    """A method's name without the folders of a file: `rewards:right`; a registered name as it is."""
+    if not is_place(name):
+        return name
+    where, attribute = split_place(name)
+    return f"{Path(where).stem if where.endswith('.py') else where}:{attribute}"
+
+
 def load_place(place: str) -> Any:
     """What stands there. Raises ConfigError: no such module or file, it cannot be imported, it has no such name."""
     where, attribute = split_place(place)

@@ -83,7 +83,7 @@ def test_run_page_says_what_happened(tmp_path: Path) -> None:
         and "entropy 0.40 nats" in str(page.tags)
     )
     charts = [attributes["aria-label"] for tag, attributes in page.tags if tag == "svg"]
-    assert len(charts) == 8
+    assert len(charts) == 9
 
 
 def test_run_page_without_an_evaluation_or_a_step(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import typer
 
-from gfcr.cli import catalog, compare, report, run
+from gfcr.cli import catalog, compare, report, run, tasks
 
 app = typer.Typer(
     name="gfcr",
@@ -40,6 +40,8 @@ app.command("run")(run.run)
 app.command("resume")(run.resume)
 app.command("compare")(compare.compare)
 app.command("report")(report.report)
+app.command("tasks")(tasks.tasks)
+app.command("why")(tasks.why)
 app.command("methods")(catalog.methods)
 app.command("check")(catalog.check)
 

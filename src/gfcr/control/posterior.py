@@ -6,7 +6,7 @@ observations of visited tasks toward the prior, never the prior itself; buckets 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -60,13 +60,16 @@ class PosteriorTable:
 
     def observe(self, groups: Sequence[Group]) -> None:
         """Take a round's completed groups."""
+        self.observe_outcomes([(group.task.id, *group.outcomes()) for group in groups])
+
+    def observe_outcomes(self, outcomes: Iterable[tuple[str, int, int]]) -> None:
+        """Take a round's (task id, right answers, wrong answers), one entry a group."""
         right, wrong = np.zeros_like(self._right), np.zeros_like(self._wrong)
         visited: set[int] = set()
-        for group in groups:
-            i = self._index.get(group.task.id)
+        for task_id, r, w in outcomes:
+            i = self._index.get(task_id)
             if i is None:
                 continue
-            r, w = group.outcomes()
             if r + w:
                 right[i] += r
                 wrong[i] += w

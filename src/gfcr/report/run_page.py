@@ -15,10 +15,13 @@ from gfcr.report import bars, charts
 from gfcr.report.charts import Axis, Line, axis, fraction, smooth, thousands
 from gfcr.report.page import render as render_template
 from gfcr.report.samples import choose
+from gfcr.report.task_map import method_sections, task_map
 from gfcr.report.text import toml
 from gfcr.report.words import FACTS, STOPS, reason
 from gfcr.run.directory import RunDirectory
 from gfcr.run.outcome import outcome
+from gfcr.run.task_history import read_history
+from gfcr.types import Decision
 
 Row = dict[str, Any]
 MOST_DECISIONS = 40
@@ -31,7 +34,9 @@ def render(run: RunDirectory) -> str:
     recipe = parse(stored["recipe"], str(run.path))
     if not rows:
         rows = [{"step": 0, "tokens_generated": 0, "tokens_discarded": 0, "seconds": 0.0, "discarded_by_reason": {}}]
-    last = rows[-1]
+    last, history = rows[-1], read_history(run)
+    decisions = list(run.decisions())
+    acted = Counter((decision.slot, decision.action) for decision in decisions)
     return render_template(
         "run.html",
         name=recipe.name,
@@ -52,7 +57,10 @@ def render(run: RunDirectory) -> str:
         stops=_stops(last),
         samples=choose(run, rows),
         injected=any(row.get("injected") for row in rows),
-        decisions=_decisions(run),
+        tasks=task_map(history),
+        source={"recognised": None, "notes": 0, "first_notes": [], **(stored.get("tasks") or {})},
+        sections=method_sections(recipe, history, acted),
+        decisions=_decisions(decisions),
         toml=toml(stored["recipe"]),
         facts=[(FACTS.get(key, key), value) for key, value in run.environment.items()],
         head=run.head,
@@ -82,6 +90,7 @@ def _charts(rows: Sequence[Row], recipe: Recipe) -> dict[str, Markup]:
         axis("tokens", known),
         [Line("mean", at, lengths, "c1"), Line("90th percentile", at, tails, "c1", "dashed")],
     )
+    out["unjudged"] = _unjudged(steps, token_axis)
     entropy = [row.get("entropy_mean") for row in steps]
     out["entropy"] = charts.line_chart(
         "Entropy of the policy, nats per token",
@@ -142,6 +151,27 @@ def _composition(steps: Sequence[Row], x: Axis) -> Markup:
     )
 
 
+def _unjudged(steps: Sequence[Row], x: Axis) -> Markup:
+    """Shares of answers that nobody could judge, that a gate refused, that the length limit cut."""
+    at = [float(row["tokens_generated"]) for row in steps]
+    lines = [
+        Line(name, at, [row.get(key) for row in steps], colour)
+        for name, key, colour in (
+            ("could not be judged (UNSCORABLE)", "share_unscorable", "c2"),
+            ("refused by a gate (INVALID)", "share_invalid", "c4"),
+            ("cut off", "share_truncated", "c6"),
+        )
+    ]
+    known = [v for line in lines for v in line.ys if v is not None]
+    return charts.line_chart(
+        "Answers that were not simply judged, share of each step",
+        x,
+        axis("share", [*known, 0.1], fraction),
+        lines,
+        "What could not be judged is in no baseline and no loss; what a gate refused counts as a wrong answer.",
+    )
+
+
 def _spent(rows: Sequence[Row]) -> Markup:
     """Cumulative generated tokens by fate over the steps."""
     reasons = dict(rows[-1]["discarded_by_reason"] or {})
@@ -172,11 +202,11 @@ def _stops(last: Row) -> list[tuple[str, int, float, str]]:
     ]
 
 
-def _decisions(run: RunDirectory) -> dict[str, Any]:
+def _decisions(decisions: Sequence[Decision]) -> dict[str, Any]:
     """Decisions by slot, action and reason, numbers in the reasons left out."""
     counts = Counter[tuple[str, str, str]]()
     examples: dict[tuple[str, str, str], str] = {}
-    for decision in run.decisions():
+    for decision in decisions:
         key = (decision.slot, decision.action, re.sub(r"-?\d*\.?\d+(e[-+]?\d+)?", "#", decision.reason))
         counts[key] += 1
         examples.setdefault(key, decision.reason)

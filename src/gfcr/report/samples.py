@@ -15,7 +15,7 @@ import numpy as np
 
 from gfcr.errors import GfcrError
 from gfcr.run.directory import RunDirectory
-from gfcr.types import Group, Member, PartKind, Role, SegmentKind
+from gfcr.types import Group, Member, PartKind, Role, SegmentKind, Task
 
 LONGEST = 1500
 """Tokens shown of one rollout; the middle of longer ones is left out."""
@@ -85,16 +85,9 @@ def _group(step: int, group: Group, decode: Decode, largest: float) -> SampleGro
     picked = [next((m for m in members if m.fresh and m.signals.correct is wanted), None) for wanted in (True, False)]
     injected = [m for m in members if m.role in (Role.INJECTED, Role.REPLAYED)][:1]
     right, wrong = group.outcomes()
-    prompt = (
-        group.task.prompt
-        if isinstance(group.task.prompt, str)
-        else "\n".join(
-            f"{m.role}: " + "".join(p.text or "" for p in m.parts if p.kind is PartKind.TEXT) for m in group.task.prompt
-        )
-    )
     return SampleGroup(
         step,
-        prompt,
+        prompt_text(group.task),
         group.task.category,
         _reference(group.task.reference),
         f"{right} of {right + wrong} right" + (", one injected" if injected else ""),
@@ -185,12 +178,8 @@ def _largest(group: Group) -> float:
 
 def _decoder(run: RunDirectory) -> Decode:
     """Token id -> text, by the run's own tokenizer; the bare id where that is gone."""
-    from gfcr.build import model_path
-    from gfcr.engine.models import load_tokenizer
-
-    try:
-        tokenizer = load_tokenizer(model_path(run.recipe["recipe"]["model"]["path"]))
-    except (GfcrError, ImportError, KeyError):
+    tokenizer = tokenizer_of(run)
+    if tokenizer is None:
         return lambda token: f"‹{token}›"
     cache: dict[int, str] = {}
 
@@ -201,3 +190,21 @@ def _decoder(run: RunDirectory) -> Decode:
         return cache[token]
 
     return decode
+
+
+def tokenizer_of(run: RunDirectory) -> Any:
+    """The tokenizer the run used; None where it is gone."""
+    from gfcr.build import model_path
+    from gfcr.engine.models import load_tokenizer
+
+    try:
+        return load_tokenizer(model_path(run.recipe["recipe"]["model"]["path"]))
+    except (GfcrError, ImportError, KeyError):
+        return None
+
+
+def prompt_text(task: Task) -> str:
+    """A task's prompt as text; chat messages with their roles."""
+    if isinstance(task.prompt, str):
+        return task.prompt
+    return "\n".join(f"{m.role}: " + "".join(p.text or "" for p in m.parts if p.kind is PartKind.TEXT) for m in task.prompt)

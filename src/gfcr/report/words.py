@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gfcr.run.task_history import Kind
 from gfcr.types import Drop, StopReason
 
 DROPS: dict[str, str] = {
@@ -30,6 +31,13 @@ COMPUTED: tuple[tuple[str, str, str], ...] = (
     ("tokens_trained", "trained", "forward and backward by the trainer, prompts included"),
     ("tokens_evaluated", "evaluated", "sampled for held-out evaluation, outside the budget"),
 )
+KINDS: dict[str, str] = {
+    Kind.EASY: "posterior of a right answer from .8 on: their groups are mostly all right",
+    Kind.BOUNDARY: "right and wrong are both likely: these teach",
+    Kind.HARD: "solved at least once, posterior up to .2",
+    Kind.UNSOLVED: "judged and never solved",
+    Kind.UNJUDGED: "no answer could be judged",
+}
 DROP_COLOURS = ("c2", "c4", "c5", "c6", "c7", "c8")
 FACTS = {
     "gfcr": "gfcr",

@@ -162,6 +162,11 @@ class Reader:
         query = f"SELECT {columns} FROM decisions{where} ORDER BY step, key"
         return (decode.decision(row) for row in self.db.execute(query, [value for _, value in given]))
 
+    def decided(self, task: str) -> Iterator[tuple[int, Decision]]:
+        """(step, decision) of every decision about a task (id), in order."""
+        query = f"SELECT step, {', '.join(schema.ROWS['decisions'])} FROM decisions WHERE task = ? ORDER BY step, key"
+        return ((row[0], decode.decision(row[1:])) for row in self.db.execute(query, (task,)))
+
     def tasks(self) -> Iterator[Task]:
         """Every task met so far, in the order first met; one whose reference was corrected appears once per version."""
         return (decode.task(row[0]) for row in self.db.execute("SELECT body FROM tasks ORDER BY rowid"))

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence, Set
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from gfcr.context import Build, View
 from gfcr.control.slots import Pick
 from gfcr.errors import ConfigError, GfcrError
 from gfcr.filter.killable import Broken, Killable
-from gfcr.functions import load_place, parameters, split_place
+from gfcr.functions import load_place, parameters, short_name
 from gfcr.registry import Faithfulness, FrozenModel, Method, Slot
 from gfcr.run.seeds import generator
 from gfcr.types import Group, Task
@@ -101,8 +100,7 @@ class FunctionSelector:
         """Longest one call may take; it is killed then, and the run ends with that reason."""
 
     def __init__(self, settings: Settings, build: Build) -> None:
-        where, attribute = split_place(self.place)
-        self.name = f"{Path(where).stem if where.endswith('.py') else where}:{attribute}"
+        self.name = short_name(self.place)
         self.tasks, self.seed = build.tasks, build.seed
         self._ids = [task.id for task in build.tasks]
         self._child = Killable(_Call(self.place, build.tasks), settings.seconds)

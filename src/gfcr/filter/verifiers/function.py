@@ -17,12 +17,11 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from numbers import Real
-from pathlib import Path
 from typing import Any
 
 from gfcr.context import Build
 from gfcr.errors import ConfigError
-from gfcr.functions import code_hash, load_place, parameters, split_place
+from gfcr.functions import code_hash, load_place, parameters, short_name
 from gfcr.registry import Faithfulness, FrozenModel, Method, Slot
 from gfcr.types import PartKind, Status, StopReason, Task, Verdict
 
@@ -48,8 +47,7 @@ class FunctionVerifier:
     def __init__(self, settings: Settings, build: Build | None = None) -> None:
         self.settings = settings
         self.function: Callable[..., Any] = load_place(self.place)
-        where, attribute = split_place(self.place)
-        self.name = f"{Path(where).stem if where.endswith('.py') else where}:{attribute}"
+        self.name = short_name(self.place)
         self.version = code_hash(self.place)
         self.parameters = parameters(self.function, self.place)
         self.batch = "completions" in self.parameters
