@@ -58,8 +58,8 @@ def test_advantages_through_the_recipe_equal_the_golden_vector(case):
 @each_shape
 @each_reach
 @pytest.mark.parametrize("credit", ["grpo", "dr-grpo", "rloo"])
-def test_an_all_wrong_group_is_admitted_by_no_shape(shape, on, credit):
-    """Admission reads raw correctness: lengths differ, the group is dropped as it would be without a shape."""
+def test_wrong_metric_for_admission_an_all_wrong_group_is_admitted_by_no_shape(shape, on, credit):
+    """verl-project/verl-recipe#125. Admission reads raw correctness: lengths differ, the group is dropped as it would be without a shape."""
     run = lab(lambda p, nth: LONG_AND_SHORT[nth], filter={"credit": {"name": credit}, "shape": {"name": shape, "on": on}})
     round_ = run.drive()
     assert len(batch_of(round_)) == 0
