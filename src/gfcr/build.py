@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from gfcr.control.posterior import PosteriorTable
 from gfcr.engine import features_of
 from gfcr.engine.contract import Engine, StopSpec
 from gfcr.engine.models import check_directory
-from gfcr.errors import ConfigError
+from gfcr.errors import ConfigError, MissingExtra
 from gfcr.filter.cascade import Cascade
 from gfcr.filter.killable import contained
 from gfcr.functions import is_place
@@ -112,6 +113,8 @@ def preflight(recipe: Recipe) -> TaskSet:
     """Refuse all that can be seen without the model, before torch is loaded: composition, tasks, each method's own conditions,
     a model directory that is none. Returns the tasks."""
     refuse(recipe)
+    if recipe.train.lora is not None and find_spec("peft") is None:
+        raise MissingExtra("peft", "lora", "train.lora")
     check_directory(model_path(recipe.model.path), "config.json", "model")
     loaded = load_tasks(recipe.tasks)
     context = Build(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import typer
 
-from gfcr.cli import catalog, compare, report, run, tasks
+from gfcr.cli import catalog, compare, engine, report, run, tasks
 
 app = typer.Typer(
     name="gfcr",
@@ -44,6 +44,7 @@ app.command("tasks")(tasks.tasks)
 app.command("why")(tasks.why)
 app.command("methods")(catalog.methods)
 app.command("check")(catalog.check)
+app.command("engine")(engine.engine)
 
 if __name__ == "__main__":
     app(prog_name="gfcr")

@@ -17,7 +17,6 @@ from gfcr import __version__
 from gfcr.build import Parts, build
 from gfcr.context import View
 from gfcr.drivers.wave import WaveDriver
-from gfcr.engine.contract import WeightsRef
 from gfcr.errors import GfcrError
 from gfcr.functions import code_of
 from gfcr.generate.fit import digest
@@ -28,6 +27,7 @@ from gfcr.run.directory import ResumePoint, RunDirectory, StepRecord, Tampered
 from gfcr.run.evaluate import evaluate
 from gfcr.run.ledger import Ledger
 from gfcr.run.metrics import EMPTY, ledger_metrics, step_metrics
+from gfcr.run.publish import prove, publish
 from gfcr.types import Batch, Cost
 
 Progress = Callable[[dict[str, Any]], None]
@@ -131,7 +131,7 @@ class Session:
 
     def _begin(self) -> None:
         """Row 0: the model before training."""
-        row: dict[str, Any] = {"step": 0, **dict.fromkeys(EMPTY), **self._evaluation(due=True)}
+        row: dict[str, Any] = {"step": 0, **dict.fromkeys(EMPTY), **self._prove(), **self._evaluation(due=True)}
         self._commit(row, None, None, 0.0)
 
     def _step(self) -> None:
@@ -157,6 +157,7 @@ class Session:
             row["untrained"] = round_.reason or round_.causes()
         trained = perf_counter()
         self._publish()
+        row |= self._prove()
         self.step, self.round = self.step + 1, self.round + 1
         self._decide_end(round_)
         row |= self._evaluation(due=bool(self.ended) or self._due())
@@ -179,7 +180,13 @@ class Session:
 
     def _publish(self) -> None:
         """Serve the trainer's weights."""
-        self.parts.engine.load(WeightsRef(self.version, "memory:"), self.parts.trainer.weights())
+        publish(self.parts.trainer, self.parts.engine, self.version)
+
+    def _prove(self) -> dict[str, Any]:
+        """That the engine answers with them; not repeated at resume, where the step's row has it already."""
+        proof = prove(self.parts.trainer, self.parts.engine, self.version)
+        self.ledger.add(Cost(scored=proof.scored, trained=proof.trained))
+        return {"published_fingerprint": proof.fingerprint, "published_gap": proof.gap}
 
     def _decide_end(self, round_: Round) -> None:
         """Whether another round can start."""

@@ -5,12 +5,35 @@ would train on the wrong quantity is refused when the settings are made, not whe
 from __future__ import annotations
 
 import math
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from gfcr.errors import ConfigError
 from gfcr.registry import FrozenModel
+
+
+class LoraSettings(FrozenModel):
+    """Train an adapter instead of the model's own weights: LoRA (arXiv:2106.09685). Needs `gfcr[lora]`."""
+
+    r: int = Field(16, ge=1)
+    """Rank of each adapted matrix's change."""
+    alpha: float = Field(32.0, gt=0)
+    """The change is alpha / r times B A."""
+    targets: tuple[Annotated[str, Field(min_length=1)], ...] = Field(("all-linear",), min_length=1)
+    """Names of the modules to adapt (`q_proj`, `c_attn`, ...), or `all-linear`: every linear layer but the head."""
+    dropout: float = Field(0.0, ge=0, lt=1)
+    """Must be 0: with dropout the loss would be taken on another policy than the one that answered."""
+
+    @model_validator(mode="after")
+    def _no_dropout(self) -> Self:
+        if self.dropout:
+            raise ConfigError(
+                f"train.lora.dropout = {self.dropout}: the ratio would compare the policy that answered with another one at every"
+                " pass",
+                "set train.lora.dropout = 0; use train.weight_decay or a smaller train.lora.r against overfitting",
+            )
+        return self
 
 
 class TrainSettings(FrozenModel):
@@ -55,6 +78,8 @@ class TrainSettings(FrozenModel):
     ratio_base: Literal["proximal", "behaviour"] = "proximal"
     """Denominator of the clipped ratio: the weights before this step (decoupled), or the law that sampled the token
     (bypass: no extra forward pass, and the ratio itself carries the off-policy correction)."""
+    lora: LoraSettings | None = None
+    """Train an adapter, not the weights; about ten times the `lr` of full training. None = train all weights."""
     device: str = "cpu"
     """Where the model trains, in torch's words: `cpu`, `cuda`, `cuda:1`, `mps`."""
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"

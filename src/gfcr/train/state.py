@@ -13,6 +13,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from gfcr.errors import DataError
+from gfcr.train import lora
+from gfcr.train.lora import Adapter
 
 if TYPE_CHECKING:
     from gfcr.train.trainer import Trainer
@@ -53,13 +55,23 @@ def _moments(trainer: Trainer) -> dict[str, Tensor]:
     return out
 
 
-def dump(trainer: Trainer) -> dict[str, Tensor]:
-    """`model.*`, `reference.*` (when the trainer has one), `optimizer.<moment>.<parameter>`, `counters` (steps, updates)."""
-    out = _once(trainer.model.state_dict(), "model.")
-    if trainer.reference is not None:
+def _weights(trainer: Trainer) -> dict[str, Tensor]:
+    """Of an adapter only what it adds: base and start policy come with the model, and `base` says which one that was."""
+    adapter = trainer.adapter
+    out = _once(trainer.model.state_dict() if adapter is None else adapter.tensors(), "model.")
+    if trainer.reference is not None and (adapter is None or trainer.reference is not adapter.reference):
         out |= _once(trainer.reference.state_dict(), "reference.")
+    return out
+
+
+def dump(trainer: Trainer) -> dict[str, Tensor]:
+    """`model.*`, `reference.*` (when the trainer has one), `optimizer.<moment>.<parameter>`, `counters` (steps, updates), `base`
+    (digest of the weights under an adapter)."""
+    out = _weights(trainer)
     out |= _moments(trainer)
     out["counters"] = torch.tensor([trainer.steps, trainer.updates], dtype=torch.int64)
+    if trainer.adapter is not None:
+        out["base"] = trainer.adapter.digest
     return snapshot(out)
 
 
@@ -77,16 +89,31 @@ def _check(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], what: str)
         )
 
 
+def _check_base(trainer: Trainer, tensors: Mapping[str, Tensor]) -> None:
+    """An adapter fits one base only; other weights under it would be another policy without a sign."""
+    found = tensors.get("base")
+    if (found is None) != (trainer.adapter is None):
+        raise DataError(
+            f"the trainer's state holds {'all weights' if found is None else 'an adapter'}, the trainer trains"
+            f" {'all weights' if trainer.adapter is None else 'an adapter'}",
+            "load it with the train.lora of the run that wrote it",
+        )
+    if found is not None and trainer.adapter is not None and not torch.equal(found.cpu(), trainer.adapter.digest):
+        raise DataError(
+            "the adapter in the trainer's state was trained on other base weights than this model's",
+            "give the model directory of the run that wrote it, unchanged (model.path)",
+        )
+
+
 def restore(trainer: Trainer, tensors: Mapping[str, Tensor]) -> None:
     """Copy `tensors` (as `dump` names them) into the trainer. Raises DataError and changes nothing when they do not fit."""
-    model = _once(trainer.model.state_dict(), "model.")
-    if trainer.reference is not None:
-        model |= _once(trainer.reference.state_dict(), "reference.")
+    model = _weights(trainer)
+    _check_base(trainer, tensors)
     if "counters" not in tensors:
         raise DataError("the trainer's state has no 'counters'", "load a state written by Trainer.state_dict or Trainer.save")
     steps, updates = map(int, tensors["counters"])
     moments = {name: t for name, t in tensors.items() if name.startswith("optimizer.")}
-    _check({n: t for n, t in tensors.items() if n != "counters" and n not in moments}, model, "model weights")
+    _check({n: t for n, t in tensors.items() if n not in ("counters", "base") and n not in moments}, model, "model weights")
     kept = {n.split(".", 2)[2] for n in moments}  # a parameter no loss has reached yet has no moments
     shapes = {
         f"optimizer.{key}.{name}": torch.zeros(()) if key == "step" else parameter
@@ -111,21 +138,26 @@ def restore(trainer: Trainer, tensors: Mapping[str, Tensor]) -> None:
 
 
 def save(trainer: Trainer, directory: Path) -> list[Path]:
-    """Write the two files into `directory` (made if need be); returns their paths."""
+    """Write the files into `directory` (made if need be); returns their paths."""
     directory.mkdir(parents=True, exist_ok=True)
+    adapter = trainer.adapter
     tensors = {name: t.cpu() for name, t in dump(trainer).items()}
     model = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
     rest = {name: t for name, t in tensors.items() if not name.startswith("model.")}
-    paths = [directory / MODEL_FILE, directory / TRAINER_FILE]
-    save_file(model, paths[0], metadata={"format": "pt"})
+    paths = [directory / (MODEL_FILE if adapter is None else lora.FILE), directory / TRAINER_FILE]
+    save_file(model if adapter is None else adapter.outward(model), paths[0], metadata={"format": "pt"})
     save_file(rest, paths[1])
-    return paths
+    return paths if adapter is None else [*paths, adapter.write_config(directory)]
 
 
 def load(trainer: Trainer, directory: Path) -> None:
     """Read what `save` wrote. Raises DataError when a file is missing or does not fit."""
-    for name in (MODEL_FILE, TRAINER_FILE):
+    file = MODEL_FILE if trainer.adapter is None else lora.FILE
+    for name in (file, TRAINER_FILE):
         if not (directory / name).is_file():
-            raise DataError(f"no {name} in {directory}", "point to a directory written by Trainer.save")
-    model = {f"model.{name}": t for name, t in load_file(directory / MODEL_FILE).items()}
+            raise DataError(
+                f"no {name} in {directory}", "point to a directory written by Trainer.save with the same train.lora"
+            )
+    tensors = load_file(directory / file)
+    model = {f"model.{name}": t for name, t in (tensors if trainer.adapter is None else Adapter.inward(tensors)).items()}
     restore(trainer, model | load_file(directory / TRAINER_FILE))

@@ -27,6 +27,7 @@ from gfcr.run.seeds import generator
 from gfcr.train import state
 from gfcr.train.check import check_batch
 from gfcr.train.forward import PolicyForward
+from gfcr.train.lora import Adapter
 from gfcr.train.losses import effective_sample_size, k3, policy_loss, truncated_weights
 from gfcr.train.micro import MicroBatch, micro_batches
 from gfcr.train.settings import TrainSettings
@@ -78,10 +79,13 @@ class Trainer:
         self.settings = settings
         self.run_seed = run_seed
         wide = torch.float64 if settings.dtype == "float64" else torch.float32
+        self.adapter = None if settings.lora is None else Adapter(model, settings.lora, run_seed)
+        """What is trained instead of the model's own weights; None = those are."""
         self.model = model.to(device=settings.device, dtype=wide)
         self.reference: Any = None
         if settings.kl > 0:
-            frozen = copy.deepcopy(self.model) if reference is None else reference.to(settings.device)
+            start = copy.deepcopy(self.model) if self.adapter is None else self.adapter.frozen()
+            frozen = start if reference is None else reference.to(settings.device)
             self.reference = frozen.requires_grad_(False)
         self.policy = PolicyForward(self.model, settings.logits_chunk, settings.dtype)
         if settings.checkpoint_layers:
@@ -319,11 +323,12 @@ class Trainer:
         self.updates += 1
 
     def weights(self) -> dict[str, Tensor]:
-        """Snapshot of the policy for `engine.load`: the model's own `state_dict` names, copies that training won't change.
+        """Snapshot of the policy for `engine.load`: the model's own `state_dict` names, copies that training won't change; an
+        adapter is merged in.
 
         Tied weights appear under each of their names and share one tensor.
         """
-        return state.snapshot(self.model.state_dict())
+        return state.snapshot(self.model.state_dict() if self.adapter is None else self.adapter.merged())
 
     def state_dict(self) -> dict[str, Tensor]:
         """Everything a step depends on, as flat name -> tensor without shared storage (fit for safetensors)."""
@@ -335,6 +340,7 @@ class Trainer:
 
     def save(self, directory: str | Path) -> list[Path]:
         """Write `model.safetensors` (loadable by Hugging Face beside its config) and `trainer.safetensors`; the paths written.
+        With an adapter: `adapter_model.safetensors` and `adapter_config.json` (loadable by peft) in place of the first.
 
         The caller owns atomicity: write into a fresh directory, then commit it.
         """
