@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gfcr.train.trainer import Trainer
 
 GAP = {"float32": 1e-3, "float64": 1e-3}
-"""Largest mean difference of the probe's log-probabilities in nats; half precisions get `HALF`."""
+"""Largest mean difference of the probe's log-probabilities down to -10, in nats, relative below; half precisions get `HALF`."""
 HALF = 0.25
 
 
@@ -36,7 +36,7 @@ class Proof:
     fingerprint: str
     """Digest of its log-probabilities on the probe."""
     gap: float | None
-    """Mean difference from the trainer's, in nats; None for an engine without a model."""
+    """Mean difference from the trainer's, in nats; None for an engine without a model, and for weights that are not finite."""
     scored: int
     """Tokens the engine put through its model for it."""
     trained: int
@@ -60,9 +60,12 @@ def prove(trainer: Trainer, engine: Engine, version: int) -> Proof:
     fingerprint = hashlib.blake2b(answered.astype(np.float32).tobytes(), digest_size=16).hexdigest()
     gap: float | None = None
     if able.name != "scripted":
-        gap = float(np.abs(answered - probe_logps(trainer)).mean())
-        allowed = max(GAP.get(str(dtype), HALF) for dtype in (able.details.get("dtype"), trainer.settings.dtype))
-        if gap > allowed:  # weights that are not finite are no proof of anything; their streams end FAILED
+        wanted = probe_logps(trainer)
+        found = float(np.abs(answered - wanted).mean())
+        gap = found if np.isfinite(found) else None  # streams under weights that are not finite end FAILED
+        scale = max(1.0, float(np.nan_to_num(np.abs(wanted)).max()) / 10)
+        allowed = scale * max(GAP.get(str(dtype), HALF) for dtype in (able.details.get("dtype"), trainer.settings.dtype))
+        if gap is not None and gap > allowed:
             raise StaleWeights(
                 f"after the publication of version {version} the engine's log-probabilities of the probe are {gap:.3g} nats off"
                 f" the trainer's on average, allowed is {allowed:.3g}: the weights did not arrive",
