@@ -183,7 +183,9 @@ def _print_check(recipe: Recipe, findings: list[Finding], tasks: TaskSet | None)
         f"{limit}{steps}; {recipe.control.groups} groups of {recipe.k}, answers up to {recipe.generate.max_tokens} tokens",
     )
     table.add_row(
-        "training", f"lr {recipe.train.lr:g}, {recipe.train.updates_per_step} update(s) a step, {recipe.loss.normalise}"
+        "training",
+        f"lr {recipe.train.lr:g}, {recipe.train.updates_per_step} update(s) a step, {recipe.loss.normalise}"
+        + (f", LoRA of rank {recipe.train.lora.r}" if recipe.train.lora else ""),
     )
     frozen = recipe.frozen()
     for slot, refs in recipe.slots().items():
