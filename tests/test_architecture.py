@@ -18,7 +18,7 @@ FLOORS: list[set[str]] = [
     {"asks", "slots", "round", "round_state", "recipe", "compose"},
     {"run", "drivers", "train", "build", "task_sets", "doors"},
     {"diagnose", "report", "compare", "integrations"},
-    {"cli"},
+    {"cli", "__main__"},
 ]
 """From the ground up: a room may import its own floor and those below. `engine.contract` is data and lies with the context."""
 SPECIAL = {"engine.contract": 1, "engine": 2}

@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
+import real_runs
 from typer.testing import CliRunner
 
-import real_runs
 from gfcr.cli.main import app
 from gfcr.report import write_report
 from gfcr.run.directory import RunDirectory
@@ -67,7 +67,17 @@ def test_the_map(run: Path, history: History) -> None:
     assert sum(data["kinds"].values()) == data["met"]
     for row in data["rows"]:
         mean, right, judged = row["posterior_mean"], row["right"], row["right"] + row["wrong"]
-        kind = "not judged" if not judged else "unsolved" if not right else "easy" if mean >= 0.8 else "hard" if mean <= 0.2 else "boundary"
+        kind = (
+            "not judged"
+            if not judged
+            else "unsolved"
+            if not right
+            else "easy"
+            if mean >= 0.8
+            else "hard"
+            if mean <= 0.2
+            else "boundary"
+        )
         assert row["kind"] == kind
     spent = [row["tokens"] for row in data["rows"]]
     assert spent == sorted(spent, reverse=True)

@@ -55,9 +55,7 @@ def tasks(
     with RunDirectory.read(directory) as run:
         history = read_history(run)
     chosen = [
-        t
-        for t in history.tasks.values()
-        if t.visits and t.kind in wanted and (category is None or t.task.category == category)
+        t for t in history.tasks.values() if t.visits and t.kind in wanted and (category is None or t.task.category == category)
     ]
     chosen.sort(key=_ORDER[sort], reverse=not ascending)
     if as_json:
@@ -259,10 +257,13 @@ def _print_story(found: TaskHistory, data: dict[str, Any]) -> None:
 
     from gfcr.cli.progress import figure, tokens
 
-    out.print(Text.assemble((data["prompt"], "bold"), ("" if found.task.reference is None else f"   {found.task.reference}", "dim")))
+    out.print(
+        Text.assemble((data["prompt"], "bold"), ("" if found.task.reference is None else f"   {found.task.reference}", "dim"))
+    )
     out.print(
         f"{data['kind']}: {found.right} of {found.right + found.wrong} answers right in {len(found.visits)} visits, posterior "
-        f"{figure(found.mean)}" + (f", {data['unscorable']} could not be judged" if data["unscorable"] else "")
+        f"{figure(found.mean)}"
+        + (f", {data['unscorable']} could not be judged" if data["unscorable"] else "")
         + f"  [dim]{found.task.id}{', ' + found.task.category if found.task.category else ''}[/dim]"
     )
     spent = ", ".join(f"{name} {tokens(count)}" for name, count in data["tokens_by_fate"].items() if count)
@@ -280,7 +281,9 @@ def _print_story(found: TaskHistory, data: dict[str, Any]) -> None:
         )
         for d in by_step.pop(visit.step, []):
             numbers = ", ".join(f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in d["data"].items() if v != "")
-            line = Text.assemble((f"{d['slot']} {d['action']}: ", "dim"), d["reason"], (f"  {numbers}" if numbers else "", "dim"))
+            line = Text.assemble(
+                (f"{d['slot']} {d['action']}: ", "dim"), d["reason"], (f"  {numbers}" if numbers else "", "dim")
+            )
             out.print(Padding(line, (0, 0, 0, 2)))
     if (failed := data["best_failed"]) is not None:
         out.print(

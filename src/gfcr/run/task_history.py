@@ -172,9 +172,7 @@ def read_history(run: Reader) -> History:
         visits = [(part[0][3], part[0], part) for _, g in groupby(rows, key=lambda row: row[1]) if (part := list(g))]
         ids = [task_id for task_id, _, _ in visits]
         before = _means(table, ids)
-        made = [
-            _visit(head, part, mean, verdicts, credits) for (_, head, part), mean in zip(visits, before, strict=True)
-        ]
+        made = [_visit(head, part, mean, verdicts, credits) for (_, head, part), mean in zip(visits, before, strict=True)]
         closed = [(i, v.right, v.wrong) for i, v in zip(ids, made, strict=True) if v.state is GroupState.CLOSED]
         table.observe_outcomes(closed)
         for task_id, visit, mean in zip(ids, made, _means(table, ids), strict=True):
@@ -189,15 +187,15 @@ def _means(table: PosteriorTable, ids: list[str]) -> list[float]:
     return [float(x) for x in a / (a + b)]
 
 
-def _visit(
-    head: Any, part: list[Any], mean: float, verdicts: Counter[tuple[str, str]], credits: Counter[str]
-) -> Visit:
+def _visit(head: Any, part: list[Any], mean: float, verdicts: Counter[tuple[str, str]], credits: Counter[str]) -> Visit:
     step, _, group, _, round_, state, planned, stages, body = head[:9]
     attempts, injected = [], 0
     for role, dropped, reward, correct, advantage, text, rollout, rollout_body in (row[9:] for row in part if row[9]):
         signals, credit, *_ = loads(text)
         if credit is not None and dropped is None:
-            sign = "per token" if advantage is None else "positive" if advantage > 0 else "negative" if advantage < 0 else "zero"
+            sign = (
+                "per token" if advantage is None else "positive" if advantage > 0 else "negative" if advantage < 0 else "zero"
+            )
             credits[sign] += 1
         if role not in _FRESH:
             injected += 1
@@ -225,4 +223,3 @@ def _visit(
         )
     reason = loads(body)[0] if body else ""
     return Visit(step, round_, group, GroupState(state), reason, planned, stages, tuple(attempts), injected, mean, mean)
-
