@@ -28,6 +28,8 @@ def main() -> None:
     parser.add_argument("--pools", default="B3,HARD,B1,B2")
     parser.add_argument("--seeds", default=REPORTING_SEEDS)
     parser.add_argument("--jobs", default="2")
+    parser.add_argument("--budget", type=int, help="generated tokens a run; default: the pool's")
+    parser.add_argument("--samples", type=int, default=2, help="answers per held-out task and evaluation")
     args = parser.parse_args()
     for pool in args.pools.split(","):
         result = compare(
@@ -35,13 +37,13 @@ def main() -> None:
             ARMS[pool],
             args.seeds,
             "--budget",
-            str(BUDGET[pool]),
+            str(args.budget or BUDGET[pool]),
             "--vary",
             LEARNING_RATES,
             "--set",
             f"tasks.pool={pool}",
             "--set",
-            "evaluate.samples=2",
+            f"evaluate.samples={args.samples}",
             "--jobs",
             args.jobs,
         )
