@@ -11,7 +11,7 @@ SRC = Path(__file__).parents[1] / "src" / "gfcr"
 FILES = sorted(SRC.rglob("*.py"))
 
 FLOORS: list[set[str]] = [
-    {"errors", "types", "run.seeds"},
+    {"errors", "types", "run.seeds", "child"},
     {"registry", "context", "functions"},
     {"engine", "domains"},
     {"generate", "filter", "control", "replay", "run.budget", "run.ledger"},
@@ -24,6 +24,7 @@ FLOORS: list[set[str]] = [
 SPECIAL = {"engine.contract": 1, "engine": 2}
 TORCH_ROOMS = (
     "engine.embedded",
+    "engine.workers",
     "engine.models",
     "train",
     "domains.programs.warmstart",

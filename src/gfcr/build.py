@@ -85,6 +85,15 @@ def check_recipe(recipe: Recipe) -> list[Finding]:
                 "lower control.min_groups",
             )
         )
+    if recipe.engine.workers > 1 and (recipe.engine.name != "embedded" or not recipe.engine.device.startswith("cpu")):
+        where = f"the {recipe.engine.name} engine on {recipe.engine.device}"
+        findings.append(
+            Finding(
+                "workers",
+                f"engine.workers = {recipe.engine.workers} with {where}: only the embedded engine on the CPU has workers",
+                "set engine.workers = 1",
+            )
+        )
     worst = recipe.k * recipe.generate.max_tokens
     if recipe.budget.tokens is not None and recipe.budget.tokens < worst * (recipe.control.min_groups or 1):
         findings.append(
@@ -242,13 +251,18 @@ def make_engine(recipe: Recipe, place: Path, decode: Any) -> Engine:
 
     section = recipe.engine
     settings = EmbeddedSettings(
-        slots=section.slots,
+        slots=-(-section.slots // section.workers),
         device=section.device,
         dtype=section.dtype,
         max_length=section.max_length,
         check_tokens=section.check_tokens,
     )
-    return EmbeddedEngine(load_model(place, section.device, section.dtype), settings, decode=decode)
+    model = load_model(place, section.device, section.dtype)
+    if section.workers == 1:
+        return EmbeddedEngine(model, settings, decode=decode)
+    from gfcr.engine.workers import WorkerEngine
+
+    return WorkerEngine(model, settings, decode=decode, workers=section.workers)
 
 
 def refuse_bans(recipe: Recipe, vocabulary: int) -> None:

@@ -70,7 +70,7 @@ class ModelSection(FrozenModel):
 class EngineSection(FrozenModel):
     name: Literal["embedded", "scripted"] = "embedded"
     slots: int = Field(256, ge=1)
-    """Streams decoded at once."""
+    """Streams decoded at once, in all processes together."""
     device: str = "cpu"
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """`auto`: bfloat16 for models of 10 million parameters and more where the device computes in it, else float32."""
@@ -78,6 +78,9 @@ class EngineSection(FrozenModel):
     """Longest prompt plus answer in tokens; None = what the model's configuration says."""
     check_tokens: int = Field(1024, ge=0)
     """Longest row of the start-up check against the plain forward pass; 0 = no check."""
+    workers: int = Field(1, ge=1, le=64)
+    """Processes that sample and score, the run's own counted; each wants a core. More than one needs the CPU. The number is
+    part of what must be equal for a bit-equal resume."""
 
 
 class SamplingSection(FrozenModel):

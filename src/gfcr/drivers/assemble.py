@@ -29,11 +29,15 @@ class Growing:
     stop: StopReason | None = None
     prefilled: int = 0
     cached: int = 0
+    lost: int = 0
+    """Tokens sampled for it that the engine could not give back."""
+    error: str = ""
+    """Why the engine failed it, where the engine knows."""
 
     def add(self, chunk: Chunk) -> None:
         self.chunks.append(chunk)
         if chunk.stop is not None:
-            self.stop = chunk.stop
+            self.stop, self.error, self.lost = chunk.stop, chunk.error, chunk.lost
 
     def prefill(self, cost: Prefilled) -> None:
         self.prefilled += cost.computed

@@ -105,7 +105,8 @@ class Driver:
             if work.stop is None:
                 round_.tell(Failed(work.ask.id, "lost: the engine forgot it", work.generated, work.context()))
             elif work.stop is StopReason.FAILED:
-                round_.tell(Failed(work.ask.id, "engine: it broke or made no progress", work.generated, work.context()))
+                reason = work.error or "engine: it broke or made no progress"
+                round_.tell(Failed(work.ask.id, reason, work.generated + work.lost, work.context()))
             else:
                 round_.tell(Generated(work.ask.id, work.rollout(self.clock())))
         return len(ended)

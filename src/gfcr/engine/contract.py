@@ -65,6 +65,10 @@ class Chunk:
     """float32[n] each: `entropy` (nats, of the law sampled) and, for truncating laws, `kept_mass`."""
     stop: StopReason | None = None
     """None while the request is alive."""
+    error: str = ""
+    """Why it FAILED, `kind: words`; empty when nobody knows, and for every other end."""
+    lost: int = 0
+    """Sampled tokens (in `usage` too) that no chunk gives back, because the process that had them is gone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,12 +49,14 @@ def checked_context(request: Request, max_length: int, contexts: Contexts, decod
     return context
 
 
-def limit(request: Request, context: np.ndarray, max_length: int) -> tuple[int, StopReason]:
-    """Most tokens the request may get, and the stop reason when it gets them."""
+def limit(request: Request, context: np.ndarray, max_length: int, kv_tokens: int | None = None) -> tuple[int, StopReason]:
+    """Most tokens the request may get, and the stop reason when it gets them. `kv_tokens`: positions the engine has room for."""
     room = max_length - len(context)
-    if request.max_new_tokens <= room:
-        return request.max_new_tokens, StopReason.MAX_TOKENS
-    return room, StopReason.CONTEXT_FULL
+    full = request.max_new_tokens > room
+    end = room if full else request.max_new_tokens
+    if kv_tokens is not None and len(context) + end > kv_tokens:
+        raise ValueError(f"request {request.id!r}: may need {len(context) + end} positions, kv_tokens allows {kv_tokens}")
+    return end, StopReason.CONTEXT_FULL if full else StopReason.MAX_TOKENS
 
 
 def check_fork(request: Request, context: np.ndarray, parent: np.ndarray | None) -> None:

@@ -2,25 +2,18 @@
 
 Invariants: one deadline per call, and its clock starts when the child starts the work, never while the call waits for a
 child; a call that hangs, kills its process, raises or returns rubbish is UNSCORABLE with the evidence, and the next call gets
-a fresh child; children (with whatever they started) die with `close`, with the wrapper, and with this process.
-
-A plain subprocess, not multiprocessing: nothing of the parent's threads or `__main__` is copied, and no helper process stays.
+a fresh child; children (with whatever they started) die with `close`, with the wrapper, and with this process (gfcr.child).
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
 import pickle
 import queue
-import signal
-import subprocess
-import sys
-import weakref
 from collections.abc import Sequence
-from multiprocessing.connection import Connection, Pipe
+from multiprocessing.connection import Connection
 from typing import Any
 
+from gfcr.child import Child, die_with_parent
 from gfcr.errors import ConfigError
 from gfcr.filter.slots import StepScorer, Verifier
 from gfcr.types import Status, StopReason, Task, Verdict
@@ -29,29 +22,17 @@ START_SECONDS = 120.0
 """Longest a child may take to import what the verifier needs."""
 in_child = False
 """Whether this process is such a child: there a script is loaded for its functions, and must start no run."""
-_BOOT = "import sys; from gfcr.filter.killable import serve; serve(int(sys.argv[1]))"
 
 
 class Broken(Exception):
     """A call that gave no answer; the text is the evidence."""
 
 
-class _Child:
+class _Child(Child):
     """One process that holds a copy of the verifier."""
 
     def __init__(self, payload: bytes) -> None:
-        self.pipe, theirs = Pipe()
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", _BOOT, str(theirs.fileno())],
-            pass_fds=[theirs.fileno()],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        theirs.close()
-        self._finalizer = weakref.finalize(self, _kill, self.process)
+        super().__init__(__name__)
         try:
             self.pipe.send_bytes(payload)
             if not self.pipe.poll(START_SECONDS):
@@ -80,35 +61,6 @@ class _Child:
         if kind == "error":
             raise Broken(value)
         return value
-
-    def fate(self) -> str:
-        """How the process ended, in words; ends it if it has not."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(1.0)
-        code = self.process.poll()
-        self.kill()
-        return (
-            "closed its pipe"
-            if code is None
-            else f"ended with exit code {code}"
-            if code >= 0
-            else f"was killed by signal {-code}"
-        )
-
-    @property
-    def alive(self) -> bool:
-        return self.process.poll() is None
-
-    def kill(self) -> None:
-        self._finalizer()
-        self.pipe.close()
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End the process and everything in its session."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 class Killable:
@@ -205,7 +157,7 @@ def serve(handle: int) -> None:
     """The child: receive the object, then answer calls until the pipe closes."""
     global in_child
     in_child = True
-    _die_with_parent()
+    die_with_parent()
     pipe = Connection(handle)
     try:
         inner = pickle.loads(pipe.recv_bytes())
@@ -225,11 +177,3 @@ def serve(handle: int) -> None:
         except Exception as error:
             answer = ("error", f"{type(error).__name__}: {error}")
         pipe.send(answer)
-
-
-def _die_with_parent() -> None:
-    """Linux ends this process when its parent ends, however it ends."""
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)

@@ -5,6 +5,7 @@ template's hash is recorded; plain text is encoded with the tokenizer's special 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -54,8 +55,8 @@ class TokenizerRenderer:
         return Segment(SegmentKind.PROMPT, np.asarray(ids, np.int32), template=template)
 
     def decoder(self) -> Callable[[np.ndarray], str]:
-        """Token ids -> text, special tokens left out."""
-        return lambda ids: self.tokenizer.decode(ids, skip_special_tokens=True)
+        """Token ids -> text, special tokens left out. It can be pickled."""
+        return partial(self.tokenizer.decode, skip_special_tokens=True)
 
 
 def _unknown(task: Task, detail: str = "") -> DataError:

@@ -284,7 +284,7 @@ def environment(parts: Parts) -> dict[str, Any]:
         "engine": parts.recipe.engine.name,
         "engine_dtype": parts.engine.capabilities().details.get("dtype"),
         "tasks": digest(parts.tasks, parts.heldout, parts.renderer),
-        "workers": 1,
+        "workers": parts.recipe.engine.workers,
     } | {
         f"code of {found.slot} {found.name}": code
         for found, _ in parts.recipe.methods()

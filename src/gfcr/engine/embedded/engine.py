@@ -21,6 +21,7 @@ from gfcr.engine import features_of
 from gfcr.engine.contract import Capabilities, Chunk, Prefilled, Request, Score, ScoreItem, Usage, WeightsRef
 from gfcr.engine.embedded.checks import SelfCheck, longest, refuse_architecture, self_check
 from gfcr.engine.embedded.core import Core
+from gfcr.engine.embedded.counts import Counts, count_contexts, count_drawn
 from gfcr.engine.embedded.dtype import cast, choose_dtype
 from gfcr.engine.embedded.law import LawRows, Laws, draw, log_law
 from gfcr.engine.embedded.model import Model
@@ -32,7 +33,7 @@ from gfcr.engine.embedded.weights import fingerprint, load_weights
 from gfcr.engine.requests import Contexts, check_fork, checked_context, limit
 from gfcr.engine.stops import Decode, EndTokens, Watch
 from gfcr.run.seeds import uniforms
-from gfcr.types import SegmentKind, StopReason
+from gfcr.types import StopReason
 
 
 class EmbeddedEngine:
@@ -77,7 +78,7 @@ class EmbeddedEngine:
         self._retained: OrderedDict[str, Stream] = OrderedDict()
         self._prefilled: list[Prefilled] = []
         self._law_rows: LawRows | None = None
-        self._counts: tuple[Tensor, Tensor] | None = None
+        self._counts: Counts | None = None
         """Token counts [slots, vocabulary] of paths and of sampled tokens, while a running law penalises."""
         self._usage = {"prefilled": 0, "decoded": 0, "scored": 0, "cached": 0}
         self._closed = False
@@ -98,18 +99,20 @@ class EmbeddedEngine:
         self._open()
         if request.id in self._running or request.id in self._queue:
             raise ValueError(f"request {request.id!r} is live already; ids must be unique among live requests")
-        context = checked_context(request, self.max_length, self._contexts, self._decode)
-        end, reason = limit(request, context, self.max_length)
-        most = self.settings.kv_tokens
-        if most is not None and len(context) + end > most:
-            raise ValueError(f"request {request.id!r}: may need {len(context) + end} positions, kv_tokens allows {most}")
+        stream = self.accept(request)
         parent = None if request.fork_of is None else self._find(request.fork_of)
-        check_fork(request, context, None if parent is None else self._state.tokens(parent))
-        watch = Watch(request.stop.strings, self._decode) if request.stop.strings and self._decode else None
-        law, eos = self._laws.number(request.sampling), self._ends.number(request.stop.eos)
+        check_fork(request, stream.context, None if parent is None else self._state.tokens(parent))
         if request.fork_of != request.id:
             self._retire_retained(request.id)  # the name is taken anew
-        self._queue.push(Stream(request, context, end, reason, law, eos, watch=watch))
+        self._queue.push(stream)
+
+    def accept(self, request: Request) -> Stream:
+        """The stream of a request, not queued. Raises ValueError for what no engine like this takes (forks apart)."""
+        context = checked_context(request, self.max_length, self._contexts, self._decode)
+        end = limit(request, context, self.max_length, self.settings.kv_tokens)
+        watch = Watch(request.stop.strings, self._decode) if request.stop.strings and self._decode else None
+        law, eos = self._laws.number(request.sampling), self._ends.number(request.stop.eos)
+        return Stream(request, context, *end, law, eos, watch=watch)
 
     def _find(self, name: str) -> Stream | None:
         return self._running.get(name) or self._queue.get(name) or self._retained.get(name)
@@ -153,8 +156,7 @@ class EmbeddedEngine:
         wave = self._queue.wave(self.settings.slots - running, running, self._fits(), self._ready)
         if not wave:
             if not running:  # what is kept takes the room
-                for name in list(self._retained):
-                    self._retire_retained(name)
+                self._retire_retained(*self._retained)
             return []
         state = self._state
         sources = [self._source(stream) for stream in wave]
@@ -198,7 +200,7 @@ class EmbeddedEngine:
             return None
         return parent.slot, min(at, int(self._state.written[parent.slot]))
 
-    def _draw(self, slots: np.ndarray, logits: Tensor, rows: LawRows, counts: tuple[Tensor, Tensor] | None) -> list[Chunk]:
+    def _draw(self, slots: np.ndarray, logits: Tensor, rows: LawRows, counts: Counts | None) -> list[Chunk]:
         """Sample one token for each of `slots`, record it, and end the streams it ends."""
         state = self._state
         index = torch.from_numpy(slots).to(logits.device)
@@ -207,9 +209,7 @@ class EmbeddedEngine:
         offsets = state.start[slots] + state.new[slots]
         tokens_, logprobs_, entropies_ = draw(law, uniforms(state.key[slots], offsets))
         if counts is not None:
-            one = torch.ones_like(tokens_, dtype=torch.int32)
-            for count in counts:
-                count.index_put_((index, tokens_), one, accumulate=True)
+            count_drawn(counts, index, tokens_)
         tokens, logprobs, entropies = tokens_.cpu().numpy(), logprobs_.cpu().numpy(), entropies_.cpu().numpy()
         masses = None if mass is None else mass.cpu().numpy()
         failed = ~np.isfinite(logprobs)
@@ -271,16 +271,15 @@ class EmbeddedEngine:
 
     def _trim_retained(self) -> None:
         """Drop what was kept only for forks that are admitted or gone, and the oldest beyond the room."""
-        for name in [n for n, s in self._retained.items() if not s.request.retain and not self._queue.wanted(n)]:
-            self._retire_retained(name)
+        self._retire_retained(*[n for n, s in self._retained.items() if not s.request.retain and not self._queue.wanted(n)])
         while self._retained and self._kept() > self.settings.retain_tokens:
             self._retire_retained(next(iter(self._retained)))
 
-    def _retire_retained(self, name: str) -> None:
-        stream = self._retained.pop(name, None)
-        if stream is not None and self._core.pool is not None:
-            self._core.pool.drop_kept(stream.slot)
-            self._state.release(stream.slot)
+    def _retire_retained(self, *names: str) -> None:
+        for stream in [self._retained.pop(name) for name in names if name in self._retained]:
+            if self._core.pool is not None:
+                self._core.pool.drop_kept(stream.slot)
+                self._state.release(stream.slot)
 
     def _kept(self) -> int:
         return sum(int(self._state.written[s.slot]) for s in self._retained.values())
@@ -319,18 +318,7 @@ class EmbeddedEngine:
             if not any(self._laws.penalised(s.law) for s in wave):
                 return
             wave = list(self._running.values())
-        size = (len(self._state.new), self._model.vocabulary)
-        path, sampled = (torch.zeros(size, dtype=torch.int32, device=self._model.device) for _ in range(2))
-        if self._counts is not None:
-            for new, old in zip((path, sampled), self._counts):
-                new[: len(old)] = old
-        for stream in wave:
-            own = [n.segment.ids for n in stream.request.path if n.segment.kind is SegmentKind.ACTION]
-            answer = self._state.ids[stream.slot, : self._state.new[stream.slot]]
-            for count, parts in ((path, [stream.context, answer]), (sampled, [*own, answer])):
-                tally = np.bincount(np.concatenate(parts), minlength=size[1]).astype(np.int32)
-                count[stream.slot] = torch.from_numpy(tally)
-        self._counts = (path, sampled)
+        self._counts = count_contexts(self._model, self._state, wave, self._counts)
 
     def prefilled(self) -> list[Prefilled]:
         out, self._prefilled = self._prefilled, []
@@ -368,10 +356,13 @@ class EmbeddedEngine:
                 f"{self._version}; let them finish or cancel them"
             )
         load_weights(self._model.module, ref, tensors)
-        for name in list(self._retained):
-            self._retire_retained(name)
+        self.renew(ref.version)
+
+    def renew(self, version: int) -> None:
+        """The module's weights were changed in place to `version`: drop all that depends on the old ones."""
+        self._retire_retained(*self._retained)
         self._core.pool = None
-        self._version = ref.version
+        self._version = version
 
     def fingerprint(self) -> str:
         self._open()
@@ -383,6 +374,16 @@ class EmbeddedEngine:
 
     def usage(self) -> Usage:
         return Usage(**self._usage, kv_peak=self._core.kv_peak, live_peak=self._core.live_peak)
+
+    @property
+    def progress(self) -> int:
+        """Tokens through the model so far, probes included; grows while a call is at work."""
+        return self._model.through
+
+    def unsent(self) -> dict[str, int]:
+        """Tokens of running requests that no chunk has returned yet."""
+        more = self._state.new - self._state.sent
+        return {name: int(more[s.slot]) for name, s in self._running.items() if more[s.slot]}
 
     @property
     def kv_ratio(self) -> float:
