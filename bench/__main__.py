@@ -12,6 +12,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 BENCHES = {
     "engine": "embedded engine against model.generate: tokens per CPU second, KV memory",
+    "workers": "embedded engine in two processes against one: tokens per second of wall time",
     "train_step": "one optimiser step against bare torch",
     "store": "CPU of a commit per rollout",
     "overhead": "CPU of a round per rollout, store and fsync included, 1,000 to 10,000 scripted rollouts",

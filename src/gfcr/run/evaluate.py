@@ -98,7 +98,7 @@ def _run(
     context = sum(p.computed for p in engine.prefilled())
     right = judged = tokens = unscorable = 0
     for task, work in growing.values():
-        tokens += work.generated
+        tokens += work.generated + work.lost
         correct = cascade.judge(task, work.rollout()).correct
         if correct is None:
             unscorable += 1

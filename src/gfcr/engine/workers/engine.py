@@ -1,8 +1,8 @@
 """The embedded engine in several processes: this one works too, the others are its workers.
 
 Invariants: a request's worker is a pure function of its stream key (a fork's is its parent's), so the same calls give the
-same batches and bit-equal chunks; with another number of workers the draws are the same and log-probabilities differ by
-rounding, as with any other batch composition. All processes read one copy of the weights, written only while none of them
+same batches and bit-equal chunks; with another number of workers the draws are the same (a uniform within rounding of a border
+apart) and log-probabilities differ by rounding, as with any other batch composition. All processes read one copy of the weights, written only while none of them
 computes; a publication is over when each has proved by its fingerprint that it answers with them. A worker that dies or hangs
 ends its requests FAILED with the reason and is replaced a bounded number of times; nothing waits for it.
 """
