@@ -12,6 +12,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import weakref
@@ -36,6 +38,11 @@ class Child:
         )
         theirs.close()
         self._finalizer = weakref.finalize(self, _kill, self.process)
+
+    def bound_sending(self, seconds: float) -> None:
+        """From now on `pipe.send` to a child that reads nothing raises BlockingIOError after this long; it never hangs."""
+        with socket.socket(fileno=os.dup(self.pipe.fileno())) as ours:
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(seconds), int(seconds % 1 * 1e6)))
 
     def fate(self) -> str:
         """How the process ended, in words; ends it if it has not."""

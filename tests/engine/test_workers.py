@@ -344,12 +344,12 @@ def test_publishing_and_scoring_need_no_caller_who_knows_of_a_dead_worker(two):
 def test_a_worker_that_hangs_is_killed_and_the_restarts_are_bounded(two, monkeypatch):
     """The last test of `two`: the engine is given up at its end."""
     pid = two._remotes[0].pid
-    monkeypatch.setattr(two._remotes[0], "_seconds", 1.0)
     monkeypatch.setattr(workers, "MAX_RESTARTS", 0)
     two.submit(request("there", [1, 2], 20, key=THERE))
     two.submit(request("here", [1, 2], 20, key=HERE))
     two.step(1)
     os.kill(pid, signal.SIGSTOP)
+    monkeypatch.setattr(two._remotes[0], "_seconds", 1.0)
     ends: dict[str, Chunk] = {}
     while two.live():
         ends |= {c.request: c for c in two.step()}

@@ -15,8 +15,8 @@ from gfcr.child import Child
 from gfcr.engine.contract import Prefilled, Request, Usage
 from gfcr.engine.workers.serve import BEAT, Order, Parcel, Reply
 
-START_SECONDS = 300.0
-"""Longest a worker may take to import torch and build its engine."""
+START_SECONDS = 1200.0
+"""Longest a worker may take to import torch and build its engine: seconds, minutes on a machine with better things to do."""
 _COUNTS = ("prefilled", "decoded", "scored", "cached")
 
 
@@ -54,6 +54,7 @@ class Remote:
         """Begin a process; `receive` then gives the fingerprint of the weights it serves."""
         self.starts += 1
         self._child = Child("gfcr.engine.workers.serve", self._numbers, [self._share])
+        self._child.bound_sending(self._seconds)
         self._put(self._parcel())
 
     def send(self, call: str, args: tuple[Any, ...] = ()) -> None:
@@ -115,6 +116,9 @@ class Remote:
         assert self._child is not None
         try:
             self._child.pipe.send(message)
+        except BlockingIOError as error:
+            self._child.kill()
+            raise Lost(f"worker {self.index} took no order for {self._seconds:g} s and was killed") from error
         except OSError as error:
             raise Lost(f"worker {self.index} {self._child.fate()}") from error
         except BaseException:
