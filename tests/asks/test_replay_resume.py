@@ -25,7 +25,6 @@ from gfcr.types import (
     ArtifactKind,
     Credit,
     Drop,
-    GroupState,
     Member,
     Normalise,
     Sampling,
@@ -203,7 +202,9 @@ def test_prime_rl_2503_a_withdrawn_group_is_dropped_and_another_prompt_takes_its
     by_task = {g.task.prompt: g for g in round_.groups.values()}
     assert len(by_task) == 2 and not round_.outstanding()
     members = by_task[bad].members.values()
-    assert by_task[bad].state is GroupState.ABANDONED and by_task[bad].reason.startswith("too_few_members")
-    assert {(m.signals.reward, m.signals.status, m.drop) for m in members} == {(None, Status.UNSCORABLE, Drop.ABANDONED)}
+    assert by_task[bad].composition == "unscored"
+    assert {(m.signals.reward, m.signals.status, m.drop, m.in_loss, m.in_baseline) for m in members} == {
+        (None, Status.UNSCORABLE, Drop.UNSCORABLE, False, False)
+    }
     (other,) = [g for prompt, g in by_task.items() if prompt != bad]
     assert set(batch.rollout_ids) == set(other.members)
