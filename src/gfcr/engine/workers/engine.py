@@ -78,20 +78,19 @@ class WorkerEngine:
         self._weights = SharedWeights(module)
         self._form = self._weights.dumps(module)
         numbers, fd = (self._weights.fd, self._weights.size, torch.get_num_threads()), self._weights.fd
-        self._remotes = [Remote(i, self._parcel, numbers, fd, seconds) for i in range(1, workers)]
+        self._remotes = [Remote(i, numbers, fd, seconds) for i in range(1, workers)]
         self._live: dict[str, int] = {}
         """Requests whose end was not returned -> worker."""
         self._retained: dict[str, int] = {}
         """Ended requests that forks may follow -> worker."""
         self._dropped: list[Chunk] = []
         """Ends of requests that went with a worker, not yet returned."""
-        self._prefilled: list[Prefilled] = []
         self.failures: list[str] = []
         """Every loss of a worker, in words."""
         self._torn = self._closed = False
         try:
             for remote in self._remotes:
-                remote.start()  # they import torch while the check below runs
+                remote.start(self._parcel())  # they import torch while the check below runs
             self._local = EmbeddedEngine(module, self.settings, decode, version)
             self.max_length, self.check = self._local.max_length, self._local.check
             proof = self._local.fingerprint()
@@ -305,7 +304,7 @@ class WorkerEngine:
                 self._lose(remote, f"worker {remote.index} {remote.fate()}")
             if remote.starts > MAX_RESTARTS:
                 raise WorkerLost(f"{self.failures[-1]}; it had been replaced {MAX_RESTARTS} times", _REMEDY)
-            remote.start()
+            remote.start(self._parcel())
             self._prove(remote.index, self._local.fingerprint(), remote.receive(START_SECONDS))
         remote.send(call, args)
 

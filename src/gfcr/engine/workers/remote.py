@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from gfcr.child import Child
@@ -27,10 +27,9 @@ class Lost(Exception):
 class Remote:
     """A worker process, what it was given, and what it said last."""
 
-    def __init__(self, index: int, parcel: Callable[[], Parcel], numbers: Sequence[int], share: int, seconds: float) -> None:
-        """`parcel`: what a (new) process is made of now; `numbers`: arguments of `serve`; `share`: the weights' descriptor;
-        `seconds`: longest silence of a process at work."""
-        self.index, self._parcel, self._numbers, self._share, self._seconds = index, parcel, numbers, share, seconds
+    def __init__(self, index: int, numbers: Sequence[int], share: int, seconds: float) -> None:
+        """`numbers`: arguments of `serve`; `share`: the weights' descriptor; `seconds`: longest silence of a process at work."""
+        self.index, self._numbers, self._share, self._seconds = index, numbers, share, seconds
         self.pending: list[Request] = []
         """Accepted and not yet sent."""
         self.live: dict[str, int] = {}
@@ -50,12 +49,12 @@ class Remote:
         """Process id; None while there is no process."""
         return self._child.process.pid if self._child is not None else None
 
-    def start(self) -> None:
+    def start(self, parcel: Parcel) -> None:
         """Begin a process; `receive` then gives the fingerprint of the weights it serves."""
         self.starts += 1
         self._child = Child("gfcr.engine.workers.serve", self._numbers, [self._share])
         self._child.bound_sending(self._seconds)
-        self._put(self._parcel())
+        self._put(parcel)
 
     def send(self, call: str, args: tuple[Any, ...] = ()) -> None:
         """Give an order, with every pending request before it. Raises Lost."""
