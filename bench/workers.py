@@ -4,9 +4,11 @@
 
 256 sampled requests with prompts of 12 to 20 tokens and the long-tailed answer lengths of `bench engine` (mean/max .27, max
 192). `lab`: 85k random parameters; `small`: 3.3M. One torch thread per process. Runs alternate; the ratio is that of the medians,
-with the smallest and largest of the paired ratios beside it. Answers that differ (a draw
-within rounding of a border) are counted. Wall
-time needs as many idle cores as workers, so the load average before and after is printed; do not quote a figure taken under load.
+with the smallest and largest of the paired ratios beside it. Answers that differ (a draw within rounding of a border) are counted.
+
+Wall time needs as many idle cores as workers: the load average before and after is printed, and a figure taken under load says
+nothing. CPU time says what idle cores would give, at most: the CPU seconds of one process over those of the busiest of several
+(Linux).
 Prints a Markdown table and, as the last line, JSON.
 """
 
@@ -17,6 +19,7 @@ import json
 import os
 import statistics
 import time
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -62,6 +65,12 @@ def small_model() -> Qwen3ForCausalLM:
 MODELS = {"lab": lab_model, "small": small_model}
 
 
+def cpu_seconds(pid: int | None) -> float:
+    """User and system seconds of another process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def play(engine: Engine, texts: list[np.ndarray], lengths: np.ndarray) -> tuple[float, int, dict[str, bytes]]:
     """(wall seconds, tokens, what was said)."""
     said: dict[str, bytes] = {}
@@ -97,12 +106,19 @@ def main() -> None:
     play(many, texts, lengths)  # warm
     load = [os.getloadavg()[0]]
     seconds: dict[str, list[float]] = {"one": [], "many": []}
+    cpu: dict[str, list[float]] = {"one": [], "busiest": [], "all": []}
     differing = 0
     for _ in range(options.repeats):
+        before = time.process_time()
         took, tokens, want = play(one, texts, lengths)
         seconds["one"].append(took)
+        cpu["one"].append(time.process_time() - before)
+        before, others = time.process_time(), [cpu_seconds(r.pid) for r in many._remotes]
         took, again, got = play(many, texts, lengths)
         seconds["many"].append(took)
+        each_cpu = [time.process_time() - before, *(cpu_seconds(r.pid) - b for r, b in zip(many._remotes, others))]
+        cpu["busiest"].append(max(each_cpu))
+        cpu["all"].append(sum(each_cpu))
         assert tokens == again == lengths.sum()
         differing += sum(got[name] != want[name] for name in want)
     load.append(os.getloadavg()[0])
@@ -118,16 +134,20 @@ def main() -> None:
         "tokens_per_s": speed,
         "ratio": speed["many"] / speed["one"],
         "paired": pairs,
+        "cpu_seconds": {name: statistics.median(c) for name, c in cpu.items()},
+        "at_most": statistics.median(cpu["one"]) / statistics.median(cpu["busiest"]),
         "load": load,
         "start_seconds": start_seconds,
         "differing_answers": differing,
         "torch": torch.__version__,
     }
-    print("| model | one process, tokens/s | workers | tokens/s | ratio | paired ratios | load before, after |")
-    print("|---|---|---|---|---|---|---|")
+    print(
+        "| model | one process, tokens/s | workers | tokens/s | ratio | paired ratios | load before, after | by CPU, at most |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
     print(
         f"| {options.size} | {speed['one']:,.0f} | {options.workers} | {speed['many']:,.0f} | **{result['ratio']:.2f}** | "
-        f"{min(pairs):.2f} to {max(pairs):.2f} | {load[0]:.1f}, {load[1]:.1f} |"
+        f"{min(pairs):.2f} to {max(pairs):.2f} | {load[0]:.1f}, {load[1]:.1f} | {result['at_most']:.2f} |"
     )
     text = json.dumps(result)
     print(text)
