@@ -47,7 +47,7 @@ class Child:
     def fate(self) -> str:
         """How the process ended, in words; ends it if it has not."""
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(1.0)
+            self.process.wait(5.0)  # a busy machine takes a while to end one
         code = self.process.poll()
         self.kill()
         return (
