@@ -121,17 +121,16 @@ class Session:
         """Run to the end; returns the reason. Raises FutileRun when rounds stay empty."""
         try:
             if self.directory.last_step() is None:
-                self._publish()
-                self._begin()
+                self._begin(self._publish())
             while not self.ended:
                 self._step()
         finally:
             self.close()
         return self.ended
 
-    def _begin(self) -> None:
-        """Row 0: the model before training."""
-        row: dict[str, Any] = {"step": 0, **dict.fromkeys(EMPTY), **self._prove(), **self._evaluation(due=True)}
+    def _begin(self, probed: int) -> None:
+        """Row 0: the model before training. `probed`: tokens the publication cost."""
+        row: dict[str, Any] = {"step": 0, **dict.fromkeys(EMPTY), **self._prove(probed), **self._evaluation(due=True)}
         self._commit(row, None, None, 0.0)
 
     def _step(self) -> None:
@@ -156,8 +155,7 @@ class Session:
             self.empty += 1
             row["untrained"] = round_.reason or round_.causes()
         trained = perf_counter()
-        self._publish()
-        row |= self._prove()
+        row |= self._prove(self._publish())
         self.step, self.round = self.step + 1, self.round + 1
         self._decide_end(round_)
         row |= self._evaluation(due=bool(self.ended) or self._due())
@@ -178,14 +176,16 @@ class Session:
         view = View(self.round, self.version, parts.seed, parts.slots.posterior, parts.slots.memory)
         return Round(self.round, parts.slots, parts.round_settings, view, self.budget, parts.renderer, parts.stop)
 
-    def _publish(self) -> None:
-        """Serve the trainer's weights."""
+    def _publish(self) -> int:
+        """Serve the trainer's weights; returns the tokens by which several processes proved that they all do."""
+        before = self.parts.engine.usage().scored
         publish(self.parts.trainer, self.parts.engine, self.version)
+        return self.parts.engine.usage().scored - before
 
-    def _prove(self) -> dict[str, Any]:
+    def _prove(self, probed: int) -> dict[str, Any]:
         """That the engine answers with them; not repeated at resume, where the step's row has it already."""
         proof = prove(self.parts.trainer, self.parts.engine, self.version)
-        self.ledger.add(Cost(scored=proof.scored, trained=proof.trained))
+        self.ledger.add(Cost(scored=proof.scored + probed, trained=proof.trained))
         return {"published_fingerprint": proof.fingerprint, "published_gap": proof.gap}
 
     def _decide_end(self, round_: Round) -> None:
