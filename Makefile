@@ -9,11 +9,11 @@ export OMP_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= PASSIVE
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: quickstart test lint types mutants bench resume-matrix clean setup
+.PHONY: quickstart test lint types mutants bench bench-all resume-matrix clean setup
 .DEFAULT_GOAL := help
 
 help:
-	@sed -n 's/^#   //p' Makefile; echo "others: lint types mutants bench resume-matrix clean"
+	@sed -n 's/^#   //p' Makefile; echo "others: lint types mutants bench bench-all resume-matrix clean"
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "gfcr needs Python 3.11 or newer; run: make PYTHON=python3.11 ..."; exit 1; }
@@ -41,7 +41,10 @@ mutants: setup
 	$(BIN)/python tests/mutants/run.py
 
 bench: setup
-	$(BIN)/python -m bench
+	$(BIN)/python -m bench all --quick
+
+bench-all: setup
+	$(BIN)/python -m bench all
 
 resume-matrix: setup
 	$(BIN)/python -m bench resume

@@ -20,6 +20,8 @@ BENCHES = {
     "control": "the four-module recipe with shuffled rewards: nothing may be learnt",
     "pool_d": "plain GRPO on pool D, 350,000 tokens, 3 seeds",
     "tables": "compare.json to Markdown",
+    "all": "all short ones with machine facts, JSON and Markdown; --quick: minutes",
+    "markdown": "results of `all` to Markdown, into the marked places of docs/benchmarks.md",
     "campaign": "recipes against each other on B3, HARD, B1, B2 (hours; resumable)",
 }
 

@@ -8,9 +8,9 @@ Accuracy must end within .05 of its start; the mean over seeds and each seed are
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
+from bench.record import emit
 from bench.runs import compare, rows
 
 
@@ -25,17 +25,8 @@ def main() -> None:
         measured = [r["heldout_accuracy"] for r in rows(metrics.parent) if r["heldout_accuracy"] is not None]
         drift[metrics.parent.name] = {"start": measured[0], "end": measured[-1], "change": measured[-1] - measured[0]}
     mean = sum(d["change"] for d in drift.values()) / len(drift)
-    print(
-        json.dumps(
-            {
-                "bench": "control",
-                "runs": drift,
-                "mean_change": mean,
-                "within_.05": all(abs(d["change"]) <= 0.05 for d in drift.values()),
-            },
-            indent=1,
-        )
-    )
+    within = all(abs(d["change"]) <= 0.05 for d in drift.values())
+    emit("control", {"runs": drift, "mean_change": mean, "within_.05": within})
 
 
 if __name__ == "__main__":

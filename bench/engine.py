@@ -1,6 +1,6 @@
 """Embedded engine against transformers' `generate`: tokens per CPU second, same machine, same process, same run.
 
-    OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE PYTHONPATH=src python bench/engine.py [--repeats 3] [--slots 256] [--out FILE]
+    OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE python -m bench engine [--repeats 3] [--slots 256]
 
 256 sampled requests with prompts of 12 to 20 tokens on a lab-size Qwen3 model (85k random parameters). `long tail`:
 log-normal answer lengths, mean/max .27, max 192; `equal`: 96 each. `generate` gets left-padded batches in arrival order,
@@ -11,7 +11,6 @@ and, as the last line, JSON.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import time
 
@@ -23,6 +22,7 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 from transformers.utils import logging
 
+from bench.record import emit
 from gfcr.engine.contract import Request
 from gfcr.engine.embedded import EmbeddedEngine, EmbeddedSettings
 from gfcr.run.seeds import generator, stream_key
@@ -114,7 +114,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--slots", type=int, default=256)
-    parser.add_argument("--out", default=None, help="write the JSON here as well")
     options = parser.parse_args()
     torch.set_num_threads(1)
     logging.set_verbosity_error()
@@ -140,11 +139,7 @@ def main() -> None:
         rows.append(f"| {name} | {speed:,.0f} | {peer:,.0f} (B={batch}) | **{speed / peer:.2f}** | {best['kv_ratio']:.2f} |")
     print("| lengths | engine, tokens/CPU s | best `generate` | ratio | worst KV ratio (bound 2) |\n|---|---|---|---|---|")
     print("\n".join(rows))
-    text = json.dumps(result)
-    print(text)
-    if options.out:
-        with open(options.out, "w") as file:
-            file.write(text + "\n")
+    emit("engine", result)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ all rounds, `full_clock_us` the mean over those whose loop took at most 1.15 tim
 from __future__ import annotations
 
 import asyncio
-import json
 import resource
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.record import emit
 from gfcr.build import make_slots
 from gfcr.cli.prepare import settle_collector
 from gfcr.context import Build, View
@@ -129,18 +129,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         measure(200, Path(place) / "warm")
         rows = [measure(n, Path(place) / str(n)) for n in sizes]
-    print(
-        json.dumps(
-            {
-                "bench": "overhead",
-                "floor_us": floor(),
-                "rows": rows,
-                "last_over_first": rows[-1]["cpu_us"] / rows[0]["cpu_us"],
-                "torch_imported": "torch" in sys.modules,
-            },
-            indent=1,
-        )
-    )
+    ratio = rows[-1]["cpu_us"] / rows[0]["cpu_us"]
+    emit("overhead", {"floor_us": floor(), "rows": rows, "last_over_first": ratio, "torch_imported": "torch" in sys.modules})
 
 
 if __name__ == "__main__":

@@ -8,10 +8,10 @@ Prints the accuracy curve at temperature 1 and the greedy end point, mean and st
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 from pathlib import Path
 
+from bench.record import emit
 from bench.runs import compare, rows
 
 OPTIONS = (
@@ -43,7 +43,7 @@ def main() -> None:
         for m in sorted(args.out.rglob("metrics.jsonl"))
     ]
     final, greedy = ([c[-1][i] for c in curves] for i in (1, 2))
-    print(json.dumps({"bench": "pool_d", "curves": curves, "final": _spread(final), "greedy": _spread(greedy)}, indent=1))
+    emit("pool_d", {"curves": curves, "final": _spread(final), "greedy": _spread(greedy)})
 
 
 def _spread(values: list[float]) -> dict[str, float]:

@@ -28,6 +28,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from bench.record import emit
+
 SMALL = (
     "evaluate.samples=1",
     "evaluate.every_tokens=400",
@@ -208,11 +210,14 @@ def main() -> int:
     chosen = parser.parse_args()
     with scratch() as place:
         both = chosen.only is None and not chosen.kills
-        failed = _matrix(place, chosen.only or "") if both or chosen.only is not None else 0
-        return failed | _kills(place, chosen.kills or 30, chosen.seed) if both or chosen.kills else failed
+        cases, failures = _matrix(place, chosen.only or "") if both or chosen.only is not None else (0, 0)
+        kills, differing = _kills(place, chosen.kills or 30, chosen.seed) if both or chosen.kills else (0, 0)
+    emit("resume", {"cases": cases, "failures": failures, "kills": kills, "runs_that_differ": differing})
+    return bool(failures or differing)
 
 
-def _matrix(place: Path, only: str) -> int:
+def _matrix(place: Path, only: str) -> tuple[int, int]:
+    """(cases, failures)"""
     specs, failures, began = [spec for spec in matrix() if only in spec], [], time.perf_counter()
     for every in (1, 3):
         reference, overrides = place / f"uninterrupted-{every}", [*small(place), f"run.checkpoint_every={every}"]
@@ -230,10 +235,11 @@ def _matrix(place: Path, only: str) -> int:
                     flush=True,
                 )
     print(f"{2 * len(specs)} cases, {len(failures)} failed")
-    return bool(failures)
+    return 2 * len(specs), len(failures)
 
 
-def _kills(place: Path, wanted: int, seed: int) -> int:
+def _kills(place: Path, wanted: int, seed: int) -> tuple[int, int]:
+    """(kills, runs that differ)"""
     draw, kills, runs, failures, whole = random.Random(seed), [], 0, 0, 0.0
     for every in (1, 1, 3):  # the first time starts the fork server
         shutil.rmtree(place / f"uninterrupted-{every}", ignore_errors=True)
@@ -249,7 +255,7 @@ def _kills(place: Path, wanted: int, seed: int) -> int:
         state = f"differs: {', '.join(found)}" if found else "equal"
         print(f"run {runs} (checkpoints every {every}): killed after steps {here}, {state}", flush=True)
     print(f"{len(kills)} kills in {runs} runs, {failures} of the runs differ")
-    return bool(failures)
+    return len(kills), failures
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ time too.
 
 from __future__ import annotations
 
-import json
 import resource
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.record import emit
 from gfcr.run.directory import RunDirectory, StepRecord
 from gfcr.types import (
     Batch,
@@ -148,4 +148,4 @@ def measure(total: int, per_step: int) -> dict[str, float]:
 if __name__ == "__main__":
     totals = [int(text) for text in sys.argv[1:]] or [1000, 3000, 10000]
     measure(256, 128)  # warm up
-    print(json.dumps([measure(total, per_step) for total in totals for per_step in (128, 1000) if per_step <= total], indent=1))
+    emit("store", {"rows": [measure(total, per_step) for total in totals for per_step in (128, 1000) if per_step <= total]})

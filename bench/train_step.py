@@ -1,4 +1,6 @@
-"""CPU time of a training step against bare torch doing the same mathematics: `python bench/train_step.py [rows] [updates]`.
+"""CPU time of a training step against bare torch doing the same mathematics.
+
+    python -m bench train_step [rows updates] [--quick]      default 128 1, 128 2, 512 1; --quick: 128 1, few turns
 
 Bare torch: padded rows through the same Hugging Face model, whole logits, one loss, backward, clip, AdamW; once with one padded
 batch per update as most people write it, once with the same length-sorted cuts as ours (what our own work costs). All train
@@ -17,6 +19,7 @@ import numpy as np
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from bench.record import emit
 from gfcr.train.micro import split_lengths
 from gfcr.train.settings import TrainSettings
 from gfcr.train.trainer import Trainer
@@ -123,9 +126,8 @@ def bare_step(batch: Batch, updates: int, cut: bool) -> Callable[[], None]:
     return step
 
 
-def main() -> None:
-    torch.set_num_threads(1)
-    rows, updates = (int(a) for a in (sys.argv[1:] + ["128", "1"][len(sys.argv) - 1 :])[:2])
+def measure(rows: int, updates: int, turns: int) -> dict[str, float]:
+    """Median CPU milliseconds of a step, ours and both bare ones, alternating."""
     batch = lab_batch(rows)
     trainer = Trainer(lab_model(), TrainSettings(minibatches=updates))
     calls: dict[str, Callable[[], object]] = {
@@ -134,7 +136,7 @@ def main() -> None:
         "cut": bare_step(batch, updates, True),
     }
     times: dict[str, list[float]] = {name: [] for name in calls}
-    for turn in range(17):
+    for turn in range(turns + 2):
         for name, call in calls.items():
             began = time.process_time()
             call()
@@ -143,8 +145,19 @@ def main() -> None:
     ours, bare, cut = (statistics.median(times[name]) for name in calls)
     print(
         f"{rows} rows, {len(batch.input_ids)} tokens, {updates} update(s): gfcr {ours:.1f} ms; bare torch {bare:.1f} ms"
-        f" (ratio {ours / bare:.2f}), length-sorted {cut:.1f} ms (ratio {ours / cut:.2f})"
+        f" (ratio {ours / bare:.2f}), length-sorted {cut:.1f} ms (ratio {ours / cut:.2f})",
+        flush=True,
     )
+    found = {"rows": rows, "updates": updates, "tokens": len(batch.input_ids), "gfcr_ms": ours, "bare_ms": bare, "cut_ms": cut}
+    return {**found, "ratio": ours / bare, "ratio_cut": ours / cut}
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    numbers = [int(a) for a in sys.argv[1:] if not a.startswith("-")]
+    quick = "--quick" in sys.argv
+    pairs = [(numbers[0], [*numbers, 1][1])] if numbers else [(128, 1)] if quick else [(128, 1), (128, 2), (512, 1)]
+    emit("train_step", {"cases": [measure(rows, updates, 5 if quick else 15) for rows, updates in pairs]})
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def test_a_function_of_its_own_form() -> None:
 def test_trl_reward_functions() -> None:
     assert ask("trl_accuracy", "it is 5", Task("t", "p", "5")).correct is True
     assert ask("trl_accuracy", "it is 6", Task("t", CHAT, "5")).correct is False
-    verdict = ask("trl_async", "abc", Task("t", CHAT, "5", meta={"level": 2}), right_at=None)
+    verdict = ask("trl_async", "abc", Task("t", CHAT, "5", meta={"level": 2}), right_at="never")
     assert (verdict.score, verdict.correct) == (2.3, None)
     assert ask("trl_async", "abc", Task("t", CHAT, "5", meta={"level": 2}), right_at=2.0).correct is True
     verdict = ask("trl_async", "abc", Task("t", CHAT, "5"))

@@ -17,7 +17,7 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from numbers import Real
-from typing import Any
+from typing import Any, Literal
 
 from gfcr.context import Build
 from gfcr.errors import ConfigError
@@ -40,8 +40,8 @@ class FunctionVerifier:
     slot = Slot.VERIFIER
 
     class Settings(FrozenModel):
-        right_at: float | None = 1.0
-        """A number of at least this counts as a right answer; none: the numbers say nothing about correctness (a format bonus, a
+        right_at: float | Literal["never"] = 1.0
+        """A number of at least this counts as a right answer; "never": the numbers say nothing about correctness (a format bonus, a
         length reward), so neither posteriors nor zero-variance tests read them. A truth value speaks for itself."""
 
     def __init__(self, settings: Settings, build: Build | None = None) -> None:
@@ -100,7 +100,7 @@ class FunctionVerifier:
         score = float(value)
         if not math.isfinite(score):
             return self._unscorable(f"returned {score}")
-        if correct is None and self.settings.right_at is not None:
+        if correct is None and not isinstance(self.settings.right_at, str):
             correct = score >= self.settings.right_at
         return self._scored(score, None if correct is None else bool(_plain(correct)), evidence or f"returned {score:g}")
 
