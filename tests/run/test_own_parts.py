@@ -16,6 +16,7 @@ from gfcr.errors import ConfigError
 from gfcr.recipe import load
 from gfcr.run.directory import RunDirectory, RunDirectoryError
 from gfcr.run.session import Session
+from gfcr.types import Status
 
 SMALL = (
     "control.groups=3",
@@ -29,7 +30,7 @@ SMALL = (
 )
 ROWS = [{"question": p, "answer": a} for p, a in (("gsh-i*j-?13", "11"), ("i*jsk*l-?61", "06"), ("bsc-d-e-?03", "30"))]
 HELD = [{"question": "osp-?52", "answer": "45"}]
-RULES = "def right(text, reference):\n    return text.rpartition('#')[2] == reference\n"
+RULES = "def right(text, reference):\n    return text.rpartition('#')[2] == reference if '#' in text else None\n"
 
 
 def chosen(path: Path) -> list[str]:
@@ -80,14 +81,29 @@ def test_a_run_with_everything_of_ones_own_is_resumed_bit_equal(tmp_path: Path) 
 
 def test_a_resume_says_whose_code_changed(tmp_path: Path) -> None:
     (tmp_path / "rules.py").write_text(RULES)
-    (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    rows = [
+        {"question": row["question"], "answer": f"worked out, that is\n#### {row['answer']}"} for row in ROWS
+    ]  # as GSM8K has them
+    (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "mine.toml").write_text(
-        '[generate]\ntopology = { name = "group", k = 3 }\n[tasks]\nsource = "file"\npath = "tasks.jsonl"\n[filter]\nverifiers = [{ name = "rules.py:right" }]\n'
+        '[generate]\ntopology = { name = "group", k = 3 }\n[tasks]\nsource = "file"\npath = "tasks.jsonl"\n[filter]\nverifiers = [{ name = "rules.py:right" }, '
+        '{ name = "answer", mode = "last-number" }]\n'
     )
     recipe = load(tmp_path / "mine.toml", SMALL)
     place = f"{tmp_path / 'rules.py'}:right"
     assert recipe.filter.verifiers[0].name == place  # from wherever it is resumed
     Session.create(recipe, 0, tmp_path / "run").run()
+    with RunDirectory.read(tmp_path / "run") as run:
+        assert run.recipe["tasks"]["recognised"].startswith(
+            "GSM8K columns: prompt from 'question', reference from 'answer', of it"
+        )
+        groups = [g for step in run.steps() for g in run.groups(step)]
+        signals = [m.signals for g in groups for m in g.members.values()]
+    assert {g.task.reference for g in groups} <= {"11", "06", "30"}
+    assert all(
+        s.primary in ("rules:right", "answer") and s.correct is not None for s in signals
+    )  # who abstains leaves it to the next
+    assert all((s.primary == "answer") == (s.verdicts["rules:right"].status is Status.UNSCORABLE) for s in signals)
     Session.resume(tmp_path / "run").close()
     (tmp_path / "rules.py").write_text(RULES.replace("==", "!="))
     with pytest.raises(RunDirectoryError) as caught:

@@ -264,6 +264,8 @@ class Session:
     def close(self) -> None:
         self.parts.engine.close()
         self.parts.cascade.close()
+        if (close := getattr(self.parts.slots.select, "close", None)) is not None:
+            close()  # a selector with a process of its own
         self.directory.close()
 
 

@@ -121,6 +121,10 @@ class FunctionSelector:
     def observe(self, groups: Sequence[Group], view: View) -> None:
         """A function keeps nothing; what it may learn from is in `mean` and `spread`."""
 
+    def close(self) -> None:
+        """End its process."""
+        self._child.close()
+
     def state_dict(self) -> dict[str, Any]:
         return {}
 
