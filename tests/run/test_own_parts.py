@@ -123,7 +123,7 @@ def test_a_script_without_its_guard_is_told_so(tmp_path: Path) -> None:
         (tmp_path / "script.py").write_text(script.replace("GUARD ", guard))
         environment = {"PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"}
         return subprocess.run(
-            [sys.executable, str(tmp_path / "script.py")], env=environment, capture_output=True, text=True, timeout=120
+            [sys.executable, str(tmp_path / "script.py")], env=environment, capture_output=True, text=True, timeout=900
         )
 
     unguarded = run("")
