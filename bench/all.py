@@ -20,12 +20,13 @@ from bench.record import OUT, machine
 
 QUICK: dict[str, list[str]] = {
     "engine": ["--repeats", "1"],
+    "workers": ["--repeats", "1"],
     "train_step": ["--quick"],
     "store": ["1000"],
     "overhead": ["1000", "3000"],
     "resume": ["--kills", "3"],
 }
-FULL: dict[str, list[str]] = {"engine": [], "train_step": [], "store": [], "overhead": [], "resume": []}
+FULL: dict[str, list[str]] = {"engine": [], "workers": [], "train_step": [], "store": [], "overhead": [], "resume": []}
 LONG: dict[str, list[str]] = {"control": [], "pool_d": []}
 
 

@@ -34,6 +34,13 @@ def engine(r: Result) -> str:
     return table(["lengths", "engine, tokens/CPU s", "best `generate`", "ratio", "worst KV ratio (bound 2)"], rows)
 
 
+def workers(r: Result) -> str:
+    head = ["model", "one process, tokens/s", "processes", "tokens/s", "ratio", "load before, after", "by CPU, at most"]
+    speed, load = r["tokens_per_s"], ", ".join(f"{x:.1f}" for x in r["load"])
+    row = [r["size"], f"{speed['one']:,.0f}", str(r["workers"]), f"{speed['many']:,.0f}", f"**{r['ratio']:.2f}**", load]
+    return table(head, [[*row, f"{r['at_most']:.2f}"]])
+
+
 def train_step(r: Result) -> str:
     head = ["batch", "gfcr, CPU ms", "bare torch", "ratio", "bare torch, length-sorted", "ratio"]
     rows = []
@@ -80,7 +87,7 @@ def pool_d(r: Result) -> str:
 
 
 WRITERS: dict[str, Callable[[Result], str]] = {
-    f.__name__: f for f in (engine, train_step, store, overhead, resume, control, pool_d)
+    f.__name__: f for f in (engine, workers, train_step, store, overhead, resume, control, pool_d)
 }
 
 

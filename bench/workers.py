@@ -1,6 +1,6 @@
 """The embedded engine in two processes against one: tokens per second of wall time, same machine, same run.
 
-    python -m bench workers [--repeats 5] [--workers 2] [--size lab|small] [--out FILE]
+    python -m bench workers [--repeats 5] [--workers 2] [--size lab|small]
 
 256 sampled requests with prompts of 12 to 20 tokens and the long-tailed answer lengths of `bench engine` (mean/max .27, max
 192). `lab`: 85k random parameters; `small`: 3.3M. One torch thread per process. Runs alternate; the ratio is that of the medians,
@@ -15,7 +15,6 @@ Prints a Markdown table and, as the last line, JSON.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import time
@@ -31,6 +30,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from transformers.utils import logging
 
 from bench.engine import REQUESTS, lab_model, long_tail, prompts
+from bench.record import emit
 from gfcr.engine.contract import Engine, Request
 from gfcr.engine.embedded import EmbeddedEngine, EmbeddedSettings
 from gfcr.engine.workers import WorkerEngine
@@ -91,7 +91,6 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--size", choices=sorted(MODELS), default="lab")
-    parser.add_argument("--out", default=None, help="write the JSON here as well")
     options = parser.parse_args()
     torch.set_num_threads(1)
     logging.set_verbosity_error()
@@ -149,11 +148,7 @@ def main() -> None:
         f"| {options.size} | {speed['one']:,.0f} | {options.workers} | {speed['many']:,.0f} | **{result['ratio']:.2f}** | "
         f"{min(pairs):.2f} to {max(pairs):.2f} | {load[0]:.1f}, {load[1]:.1f} | {result['at_most']:.2f} |"
     )
-    text = json.dumps(result)
-    print(text)
-    if options.out:
-        with open(options.out, "w") as file:
-            file.write(text + "\n")
+    emit("workers", result)
 
 
 if __name__ == "__main__":
