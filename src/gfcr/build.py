@@ -18,6 +18,7 @@ from gfcr.control.posterior import PosteriorTable
 from gfcr.engine import features_of
 from gfcr.engine.contract import Engine, StopSpec
 from gfcr.engine.models import check_directory
+from gfcr.engine.smollm2 import smollm2_directory
 from gfcr.errors import ConfigError, MissingExtra
 from gfcr.filter.cascade import Cascade
 from gfcr.filter.killable import contained
@@ -190,6 +191,7 @@ def round_settings(recipe: Recipe, max_context: int | None) -> RoundSettings:
         min_members=recipe.control.min_members,
         normalise=recipe.loss.normalise,
         constant=_constant(recipe),
+        packed=recipe.loss.packed,
     )
 
 
@@ -278,7 +280,9 @@ def refuse_bans(recipe: Recipe, vocabulary: int) -> None:
 
 
 def model_path(path: str) -> Path:
-    """The directory of a model; `lab` is the shipped checkpoint."""
+    """The directory of a model; `lab` is the shipped checkpoint, `smollm2` what `make smollm2` wrote. Raises ConfigError."""
+    if path == "smollm2":
+        return smollm2_directory()
     return Path(str(resources.files("gfcr") / "domains" / "programs" / "checkpoint")) if path == "lab" else Path(path)
 
 

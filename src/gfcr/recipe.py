@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gfcr.control.posterior import PosteriorSettings
+from gfcr.domains.gym.settings import GymSettings
 from gfcr.errors import ConfigError
 from gfcr.filter.admission import AdmissionSettings
 from gfcr.registry import FrozenModel, Method, Slot, config_error, find, settings_of
@@ -38,8 +39,9 @@ class MethodRef(BaseModel):
 
 
 class TasksSection(FrozenModel):
-    source: Literal["programs", "file"] = "programs"
-    """`programs`: a pool of the lab domain. `file`: JSONL, parquet or CSV, or a directory of `datasets`' save_to_disk."""
+    source: Literal["programs", "file", "reasoning-gym"] = "programs"
+    """`programs`: a pool of the lab domain. `file`: JSONL, parquet or CSV, or a directory of `datasets`' save_to_disk.
+    `reasoning-gym`: procedural data sets, see `gym`."""
     pool: str = "D"
     """Pool of the lab domain: D, B1, B2, B3, HARD."""
     path: str | None = None
@@ -60,11 +62,14 @@ class TasksSection(FrozenModel):
     `<answer>` holds, the last number. `auto`: what follows `####` or stands in the box where every row has one, else all."""
     need_reference: bool = True
     """Refuse rows without a reference; false = their answers are unscorable for verifiers that need one, never reward 0."""
+    gym: GymSettings | None = None
+    """What to draw from reasoning-gym and how to ask it; None unless that is the source."""
 
 
 class ModelSection(FrozenModel):
     path: str = "lab"
-    """`lab` (the shipped checkpoint) or a directory with a Hugging Face causal model."""
+    """`lab` (the shipped checkpoint), `smollm2` (SmolLM2-135M-Instruct, see docs/smollm2.md) or a directory with a Hugging Face
+    causal model."""
 
 
 class EngineSection(FrozenModel):
@@ -153,6 +158,9 @@ class LossSection(FrozenModel):
     normalise: Normalise = Normalise.TOKEN_MEAN
     constant: Annotated[float, Field(gt=0)] | None = None
     """Denominator of constant normalisation, in tokens; None = the longest answer."""
+    packed: bool = False
+    """Train on one row per group in which shared tokens (the prompt) stand once: the same gradient, several times cheaper where
+    prompts are longer than answers. Not for preference or cross-entropy losses."""
 
 
 class BudgetSection(FrozenModel):

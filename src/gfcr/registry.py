@@ -120,8 +120,12 @@ def method(
 INDEX: dict[Slot, dict[str, str]] = {
     Slot.TOPOLOGY: {"linear": "gfcr.generate.topology:Linear", "group": "gfcr.generate.topology:GroupTopology"},
     Slot.SEED: {},
-    Slot.GATE: {"format": "gfcr.filter.verifiers.exact:Format"},
-    Slot.VERIFIER: {"exact": "gfcr.filter.verifiers.exact:Exact", "answer": "gfcr.filter.verifiers.answer:Answer"},
+    Slot.GATE: {"format": "gfcr.filter.verifiers.exact:Format", "answer-tags": "gfcr.filter.verifiers.gym:AnswerTags"},
+    Slot.VERIFIER: {
+        "exact": "gfcr.filter.verifiers.exact:Exact",
+        "answer": "gfcr.filter.verifiers.answer:Answer",
+        "reasoning-gym": "gfcr.filter.verifiers.gym:GymVerifier",
+    },
     Slot.STEPS: {"program-steps": "gfcr.filter.verifiers.exact:ProgramSteps"},
     Slot.JUDGE: {},
     Slot.VALUE: {},

@@ -344,7 +344,8 @@ class Round(InFlight):
             self.slots.credit_batch.credit(mixed)
         if self.slots.off_policy is not None:
             self.slots.off_policy.weigh(mixed, self.view)
-        self._batch = build_batch(mixed, self.settings.normalise, self.settings.constant, self.number, self.view.version)
+        s = self.settings
+        self._batch = build_batch(mixed, s.normalise, s.constant, self.number, self.view.version, s.packed)
         for group in closed:
             self.slots.keep(group, self.view, self.decisions)
         self.phase = Phase.DONE

@@ -49,6 +49,8 @@ class RoundSettings(FrozenModel):
     normalise: Normalise = Normalise.TOKEN_MEAN
     constant: float | None = None
     """Denominator of constant normalisation, in tokens; None for the other modes."""
+    packed: bool = False
+    """One row per group in the batch, shared tokens once (filter/pack.py)."""
 
 
 class Phase(StrEnum):

@@ -42,7 +42,7 @@ class TaskSet:
 
 def load_tasks(section: TasksSection) -> TaskSet:
     """Raises ConfigError for an incomplete section, DataError for unreadable, empty or overlapping task sets."""
-    found = _pool(section) if section.source == "programs" else _file(section)
+    found = {"programs": _pool, "file": _file, "reasoning-gym": _gym}[section.source](section)
     if not found.tasks:
         raise DataError(
             f"tasks: the task set of {section.path or section.pool!r} is empty", "give a source with at least one task"
@@ -60,6 +60,15 @@ def _pool(section: TasksSection) -> TaskSet:
     from gfcr.domains.programs.pools import informative_ids, load_heldout, load_pool
 
     return TaskSet(load_pool(section.pool), load_heldout(section.pool), {"informative": informative_ids(section.pool)})
+
+
+def _gym(section: TasksSection) -> TaskSet:
+    from gfcr.domains.gym.settings import GymSettings
+    from gfcr.domains.gym.source import GymTasks
+
+    source = GymTasks(section.gym or GymSettings())
+    tasks, notes = source.read()
+    return TaskSet(tasks, source.heldout() or (), notes=notes)
 
 
 def _file(section: TasksSection) -> TaskSet:

@@ -168,8 +168,12 @@ def _print_check(recipe: Recipe, findings: list[Finding], tasks: TaskSet | None)
     from rich.text import Text
 
     from gfcr.cli.progress import tokens
+    from gfcr.domains.gym.settings import GymSettings
 
     source = f"pool {recipe.tasks.pool}" if recipe.tasks.source == "programs" else str(recipe.tasks.path)
+    if recipe.tasks.source == "reasoning-gym":
+        gym = recipe.tasks.gym or GymSettings()
+        source = ", ".join(["reasoning-gym", *(d.name for d in gym.datasets)])
     table = Table.grid(padding=(0, 2))
     table.add_row("[bold]recipe", f"{recipe.name}  [dim]{recipe.hash()[:12]}[/dim]")
     table.add_row("tasks", source + (f": {len(tasks.tasks)}, and {len(tasks.heldout)} held out" if tasks else ""))

@@ -1,0 +1,1 @@
+"""Tasks from reasoning-gym: a source, its frozen held-out sets, its scorers."""
