@@ -29,7 +29,10 @@ def test_methods_of_a_slot_and_of_a_room(cli) -> None:
     assert "arXiv:2402.03300" in cli("methods", "--slot", "filter.credit").stdout
 
 
-@pytest.mark.parametrize("name", shipped_names())
+LAB = [name for name in shipped_names() if not name.startswith("smollm2")]
+
+
+@pytest.mark.parametrize("name", LAB)
 def test_shipped_recipes_compose(cli, name: str) -> None:
     found = cli.json("check", name)
     assert found["composes"] and found["findings"] == [] and found["tasks"]["heldout"] >= 400
@@ -37,10 +40,19 @@ def test_shipped_recipes_compose(cli, name: str) -> None:
 
 
 def test_shipped_recipes_share_model_and_training() -> None:
-    recipes = [load(name) for name in shipped_names()]
+    recipes = [load(name) for name in LAB]
     for section in ("model", "engine", "generate", "train", "loss", "budget", "evaluate"):
         assert len({getattr(r, section).model_dump_json() for r in recipes}) == 1, section
     assert len({r.name for r in recipes}) == len(recipes)
+
+
+@pytest.mark.parametrize("name", sorted(set(shipped_names()) - set(LAB)))
+def test_recipes_for_smollm2_compose_and_name_what_is_missing(cli, monkeypatch, tmp_path, name: str) -> None:
+    pytest.importorskip("reasoning_gym")
+    found = cli.json("check", name, "--set", "model.path=lab")
+    assert found["composes"] and found["findings"] == [] and found["tasks"]["heldout"] == 100
+    monkeypatch.setenv("GFCR_SMOLLM2", str(tmp_path))
+    assert "make smollm2" in cli.json("check", name, code=1)["findings"][0]["remedy"]
 
 
 def test_check_lists_all_findings_with_remedies(cli) -> None:

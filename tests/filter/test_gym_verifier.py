@@ -1,13 +1,15 @@
 """Judging reasoning-gym answers, from a recipe through the cascade and the child process."""
 
+import re
+
 import numpy as np
 import pytest
 
 from gfcr.build import make_cascade
 from gfcr.context import Build
 from gfcr.domains.gym.source import GymTasks
+from gfcr.errors import ConfigError
 from gfcr.filter.killable import KillableVerifier
-from gfcr.filter.verifiers.gym import last_number, tagged
 from gfcr.recipe import parse
 from gfcr.types import Node, Rollout, Segment, SegmentKind, Status, StopReason, Task
 
@@ -41,7 +43,7 @@ def numbers():
 
 @pytest.fixture(scope="module")
 def tags():
-    judge, tasks = cascade(gates=[{"name": "answer-tags"}], verifiers=[{"name": "reasoning-gym", "answer": "tagged"}])
+    judge, tasks = cascade(gates=[{"name": "answer-tags"}], verifiers=[{"name": "reasoning-gym", "answer": "tags"}])
     yield judge, tasks[0]
     judge.close()
 
@@ -58,12 +60,19 @@ def test_a_scorer_that_nobody_vouches_for_runs_where_it_can_be_killed(numbers):
         judge.close()
 
 
+def test_it_refuses_tasks_of_another_source():
+    build = Build(0, [Task("programs", "a+?12", {"final": "32"})], 1, 2, 64, decode=lambda ids: "")
+    with pytest.raises(ConfigError, match=re.escape("tasks.source = 'reasoning-gym'")):
+        make_cascade(parse({"filter": {"verifiers": [{"name": "reasoning-gym"}]}}), build)
+
+
 @pytest.mark.parametrize(
     ("text", "stop", "reward"),
     [
         ("4 - 1 = 3", StopReason.EOS, 1.0),
         ("The answer is 3.", StopReason.EOS, 1.0),
         ("3.0", StopReason.EOS, 1.0),
+        ("4 - 1 = \N{MINUS SIGN}3", StopReason.EOS, 0.0),
         ("4 - 1 = -3", StopReason.EOS, 0.0),
         ("3, or perhaps 4", StopReason.EOS, 0.0),
         ("three", StopReason.EOS, 0.0),
@@ -77,6 +86,12 @@ def test_an_answer_is_worth_one_or_nothing(numbers, text, stop, reward):
     found = judge.judge(task, said(task, text, stop))
     assert found.verdict.status is Status.SCORED
     assert (found.reward, found.correct) == (reward, reward == 1.0)
+
+
+def test_a_typographic_minus_is_a_minus(numbers):
+    judge, task = numbers
+    negative = Task(task.domain, task.prompt, "-3", meta=task.meta)
+    assert judge.judge(negative, said(negative, "It is \N{MINUS SIGN}3")).reward == 1.0
 
 
 def test_what_nobody_can_judge_is_unscorable_and_never_zero(numbers):
@@ -112,7 +127,7 @@ def test_the_formatting_task_wants_one_answer_in_tags(tags, text, status, reward
 
 def test_text_outside_the_tags_can_be_refused():
     judge, tasks = cascade(
-        gates=[{"name": "answer-tags", "alone": True}], verifiers=[{"name": "reasoning-gym", "answer": "tagged"}]
+        gates=[{"name": "answer-tags", "alone": True}], verifiers=[{"name": "reasoning-gym", "answer": "tags"}]
     )
     try:
         assert judge.judge(tasks[0], said(tasks[0], "It is <answer>3</answer>")).verdict.status is Status.INVALID
@@ -121,30 +136,3 @@ def test_text_outside_the_tags_can_be_refused():
         assert (cut.verdict.status, cut.reward) == (Status.SCORED, 0.0)
     finally:
         judge.close()
-
-
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [
-        ("3 - 6 = -3.", "-3"),
-        ("3-6=-3", "-3"),
-        ("5-3", "3"),
-        ("It is 1,234.50!", "1,234.50"),
-        ("5, 6, 7", "7"),
-        ("\N{MINUS SIGN}7", "-7"),
-        ("(-7)", "-7"),
-        ("v2", None),
-        ("none", None),
-    ],
-)
-def test_the_last_number(text, number):
-    assert last_number(text) == number
-
-
-def test_reading_an_answer_takes_linear_time_on_hostile_text():
-    import time
-
-    began = time.process_time()
-    for text in ("1," * 100_000, "-" * 200_000, "1" * 200_000, "<answer>" * 50_000, "1,111" * 40_000):
-        last_number(text), tagged(text)
-    assert time.process_time() - began < 2.0

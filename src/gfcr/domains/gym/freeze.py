@@ -26,6 +26,7 @@ SETS: dict[str, tuple[str, dict[str, Any], int]] = {
         },
         20_271_129,
     ),
+    "digit_sums": ("chain_sum", {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}, 20_291_129),
     "answer_tags": ("chain_sum", {"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 1}, 20_281_129),
 }
 """Set -> data set, parameters, seed; far from small seeds, since several data sets seed entry i with seed + i."""

@@ -37,7 +37,7 @@ class GymSettings(FrozenModel):
     """Seed of the training tasks. Several data sets seed task i with seed + i, so that near seeds overlap; what is held out is
     left out whatever the seed."""
     heldout: str | None = None
-    """A frozen held-out set of 100: `chain_sum`, `basic_arithmetic`, `answer_tags`; None = no evaluation."""
+    """A frozen held-out set of 100: `digit_sums`, `chain_sum`, `basic_arithmetic`, `answer_tags`; None = no evaluation."""
     system: str | None = None
     """System message; None = what the chat template puts there."""
     shots: tuple[Shot, ...] = ()

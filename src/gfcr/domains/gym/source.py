@@ -19,7 +19,7 @@ from gfcr.errors import ConfigError, DataError
 from gfcr.types import Message, Origin, Part, PartKind, Task
 
 DOMAIN = "reasoning-gym"
-HELDOUT = ("answer_tags", "basic_arithmetic", "chain_sum")
+HELDOUT = ("answer_tags", "basic_arithmetic", "chain_sum", "digit_sums")
 _FIELD = re.compile(r"\{(\w+)\}")
 
 

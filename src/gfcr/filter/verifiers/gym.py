@@ -6,37 +6,23 @@ BOUNDED; what it cannot decide is UNSCORABLE; taking the answer out of the text 
 
 from __future__ import annotations
 
-import re
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field
 
 from gfcr.context import Build
+from gfcr.domains.answers import Extract, extract
 from gfcr.domains.gym.entries import library, score
 from gfcr.domains.gym.source import DOMAIN
+from gfcr.errors import ConfigError
 from gfcr.registry import Faithfulness, FrozenModel, Slot, method
 from gfcr.types import Status, StopReason, Task, Verdict
 
 OPEN, CLOSE = "<answer>", "</answer>"
-_NUMBER = re.compile(r"(?:(?<![\w.])-)?(?<![\w.])\d+(?:,\d{3})*(?:\.\d+)?")
 BOUNDED = frozenset({"basic_arithmetic", "chain_sum"})
 """Data sets whose scorers (read in 0.1.25) compare decimals or text and are linear in the answer: a call through a process of its
 own costs more than the whole verdict."""
 _OURS = (StopReason.CANCELLED, StopReason.PARKED, StopReason.FAILED)
-
-
-def last_number(text: str) -> str | None:
-    """The last number in the text (`-5`, `1,234`, `2.5`); None when there is none. A minus after a digit or letter is an operator."""
-    found = _NUMBER.findall(text.replace("\N{MINUS SIGN}", "-"))
-    return found[-1] if found else None
-
-
-def tagged(text: str) -> str | None:
-    """What stands between the one `<answer>` and the one `</answer>`, stripped; None when there is not exactly one pair."""
-    if text.count(OPEN) != 1 or text.count(CLOSE) != 1:
-        return None
-    inside, mark, _ = text.partition(OPEN)[2].partition(CLOSE)
-    return inside.strip() or None if mark else None
 
 
 @method(
@@ -54,14 +40,19 @@ class GymVerifier:
     name, version = "reasoning-gym", "1"
 
     class Settings(FrozenModel):
-        answer: Literal["last-number", "tagged", "whole"] = "last-number"
-        """What of the text is the answer: its last number, what stands in `<answer>..</answer>`, or all of it, stripped."""
+        answer: Extract = Extract.LAST_NUMBER
+        """What of the text is the answer: its last number, what stands in `<answer>..</answer>` (`tags`), all of it (`whole`), ..."""
         threshold: float = Field(1.0, gt=0, le=1)
         """Score from which an answer is right; several data sets give partial scores below 1."""
 
     def __init__(self, settings: Settings, build: Build) -> None:
         self.settings = settings
-        self.bounded = {str(task.meta.get("dataset")) for task in build.tasks if task.domain == DOMAIN} <= BOUNDED
+        if foreign := next((task for task in build.tasks if task.domain != DOMAIN), None):
+            raise ConfigError(
+                f"filter.verifiers 'reasoning-gym': the tasks are of the domain {foreign.domain!r}, whose scorer it does not have",
+                "set tasks.source = 'reasoning-gym', or choose another verifier",
+            )
+        self.bounded = {str(task.meta.get("dataset")) for task in build.tasks} <= BOUNDED
 
     def judge(self, task: Task, text: str, stop: StopReason) -> Verdict:
         if task.domain != DOMAIN:
@@ -70,10 +61,9 @@ class GymVerifier:
             return self._unscorable(f"ended by us ({stop}): nobody knows what would have come")
         if not stop.finished:
             return self._scored(False, f"cut off ({stop})")
-        kind = self.settings.answer
-        answer = last_number(text) if kind == "last-number" else tagged(text) if kind == "tagged" else text.strip()
+        answer = (extract(text, self.settings.answer) or "").replace("\N{MINUS SIGN}", "-")
         if not answer:
-            return self._scored(False, f"no answer found ({kind})")
+            return self._scored(False, f"no answer found ({self.settings.answer})")
         found = score({**task.meta, "answer": task.reference}, answer)
         return self._scored(
             found >= self.settings.threshold, f"{answer[:40]!r} scores {found:g}, wanted {task.reference[:40]!r}"
@@ -113,7 +103,9 @@ class AnswerTags:
         return Verdict(self.name, self.version, Status.SCORED, 1.0, evidence="one answer in tags")
 
     def _fault(self, text: str) -> str:
-        if tagged(text) is None:
+        before, _, rest = text.partition(OPEN)
+        inside, close, after = rest.partition(CLOSE)
+        if not (close and inside.strip()) or text.count(OPEN) > 1 or text.count(CLOSE) > 1:
             return f"{text.count(OPEN)} {OPEN} and {text.count(CLOSE)} {CLOSE}, wanted one filled pair"
-        outside = (text.partition(OPEN)[0] + text.partition(CLOSE)[2]).strip()
+        outside = (before + after).strip()
         return f"text outside the tags: {outside[:40]!r}" if self.settings.alone and outside else ""
