@@ -114,7 +114,11 @@ def test_a_changed_frozen_file_is_refused(tmp_path, monkeypatch):
         ({"datasets": [{**ONE_DIGIT, "seed": 1}]}, "names 'seed' itself", "set tasks.gym.seed"),
         ({"question": "{formula} ="}, "tasks.gym.question names 'formula'", "name one of these"),
         ({"category": ["level"]}, "tasks.gym.category names 'level'", "name one of these"),
-        ({"heldout": "chain"}, "tasks.gym.heldout = 'chain'", "choose one of answer_tags, basic_arithmetic, chain_sum, digit_sums"),
+        (
+            {"heldout": "chain"},
+            "tasks.gym.heldout = 'chain'",
+            "choose one of answer_tags, basic_arithmetic, chain_sum, digit_sums",
+        ),
     ],
 )
 def test_refusals_name_the_value_and_the_remedy(values, what, remedy):
