@@ -23,7 +23,8 @@ from gfcr.errors import ConfigError, MissingExtra
 from gfcr.filter.cascade import Cascade
 from gfcr.filter.killable import contained
 from gfcr.functions import is_place
-from gfcr.generate.fit import refuse_unfit
+from gfcr.generate.ends import stop_spec
+from gfcr.generate.fit import fitting
 from gfcr.generate.render import TokenizerRenderer
 from gfcr.recipe import Recipe
 from gfcr.registry import Slot, find, settings_of
@@ -55,6 +56,8 @@ class Parts:
     round_settings: RoundSettings
     about_tasks: dict[str, Any]
     """What is told of the task source: number of tasks, what columns were taken for, notes."""
+    dropped: int = 0
+    """Tasks left out because their prompts are too long (`generate.prompt.overflow`)."""
 
 
 def facts(recipe: Recipe) -> Facts:
@@ -151,29 +154,35 @@ def build(recipe: Recipe, seed: int) -> Parts:
 
     place = model_path(recipe.model.path)
     tokenizer = load_tokenizer(place)
-    renderer = TokenizerRenderer(tokenizer)
-    decode = renderer.decoder()
-    context = Build(seed, loaded.tasks, recipe.control.groups, recipe.k, recipe.generate.max_tokens, loaded.privileged, decode)
+    decode = TokenizerRenderer(tokenizer).decoder()
     trainer = Trainer(load_model(place, recipe.train.device, "float32"), recipe.train, seed)
     engine = make_engine(recipe, place, decode)
     able = engine.capabilities()
     refuse_bans(recipe, able.vocabulary)
-    for what, tasks in (("tasks", loaded.tasks), ("held-out tasks", loaded.heldout)):
-        refuse_unfit(what, tasks, renderer, able.max_length, recipe.generate.max_tokens, able.vocabulary)
+    prompt, longest = recipe.generate.prompt, recipe.generate.max_tokens
+    renderer = TokenizerRenderer(tokenizer, prompt, able.max_length - longest)
+    tasks, heldout = (
+        fitting(what, found, renderer, able.max_length, longest, able.vocabulary, prompt.overflow == "drop")
+        for what, found in (("tasks", loaded.tasks), ("held-out tasks", loaded.heldout))
+    )
+    generation = getattr(getattr(trainer.model, "generation_config", None), "eos_token_id", None)
+    stop = stop_spec(renderer.codec, generation, renderer.turn_end, recipe.generate.stop_strings, able.vocabulary)
+    context = Build(seed, tasks, recipe.control.groups, recipe.k, longest, loaded.privileged, decode)
     settings = round_settings(recipe, able.max_length)
     return Parts(
         recipe,
         seed,
-        loaded.tasks,
-        loaded.heldout,
+        tasks,
+        heldout,
         make_slots(recipe, context),
         make_cascade(recipe, context),
         renderer,
         engine,
         trainer,
-        StopSpec(eos_ids(tokenizer, trainer.model), recipe.generate.stop_strings),
+        stop,
         settings,
         loaded.about(),
+        len(loaded.tasks) - len(tasks) + len(loaded.heldout) - len(heldout),
     )
 
 
@@ -239,7 +248,13 @@ def make_cascade(recipe: Recipe, context: Build) -> Cascade:
 
     assert context.decode is not None
     return Cascade(
-        context.decode, many(Slot.GATE), many(Slot.VERIFIER), many(Slot.STEPS), recipe.filter.admission.invalid_reward
+        context.decode,
+        many(Slot.GATE),
+        many(Slot.VERIFIER),
+        many(Slot.STEPS),
+        recipe.filter.admission.invalid_reward,
+        recipe.generate.stop_strings,
+        recipe.generate.keep_stop,
     )
 
 
@@ -284,14 +299,6 @@ def model_path(path: str) -> Path:
     if path == "smollm2":
         return smollm2_directory()
     return Path(str(resources.files("gfcr") / "domains" / "programs" / "checkpoint")) if path == "lab" else Path(path)
-
-
-def eos_ids(tokenizer: Any, model: Any) -> tuple[int, ...]:
-    """Every id that ends an answer: the generation config's, the tokenizer's."""
-    found: list[int] = []
-    for value in (getattr(getattr(model, "generation_config", None), "eos_token_id", None), tokenizer.eos_token_id):
-        found += value if isinstance(value, list) else [] if value is None else [value]
-    return tuple(dict.fromkeys(int(i) for i in found))
 
 
 def _make(slot: Slot, name: str, values: dict[str, Any], context: Build) -> Any:

@@ -20,6 +20,7 @@ from gfcr.control.posterior import PosteriorSettings
 from gfcr.domains.gym.settings import GymSettings
 from gfcr.errors import ConfigError
 from gfcr.filter.admission import AdmissionSettings
+from gfcr.generate.settings import PromptSettings
 from gfcr.registry import FrozenModel, Method, Slot, config_error, find, settings_of
 from gfcr.replay.memory import MemorySettings
 from gfcr.train.settings import TrainSettings
@@ -109,6 +110,10 @@ class GenerateSection(FrozenModel):
     """Longest answer, in tokens."""
     stop_strings: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """An answer ends with the first of these in its text."""
+    keep_stop: bool = True
+    """Whether the stop string that ended an answer stays in the text that is judged; what follows it never does, and its tokens
+    stay in the answer as sampled."""
+    prompt: PromptSettings = PromptSettings()
 
 
 class FilterSection(FrozenModel):

@@ -51,7 +51,26 @@ def test_a_verifier_sees_the_policys_own_tokens_only():
     seen, gate, steps = Saying("v", scored(1.0, True)), Saying("g", scored(1.0)), Saying("s", [])
     path = (plain(SegmentKind.PROMPT, 4), strange[0], own[0], strange[1], strange[2], own[1], strange[3])
     judge([gate], [seen], [steps], rollout("r", *path))
-    assert seen.saw == gate.saw == steps.saw == ["7 8 9"]
+    assert seen.saw == gate.saw == steps.saw == ["7 8\n9"]
+
+
+def test_parts_of_one_turn_stay_together_and_turns_do_not_run_into_one_word():
+    parts = [action(2), action(1, version=1)]
+    seen = Saying("v", scored(0.0, False))
+    judge([], [seen], of=rollout("r", plain(SegmentKind.PROMPT, 1), *parts, plain(SegmentKind.OBSERVATION, 1), action(1)))
+    assert seen.saw == ["10 11 10\n10"]
+
+
+@pytest.mark.parametrize(("keep", "text"), [(True, "7 8"), (False, "7 ")])
+def test_nothing_after_the_stop_string_is_judged(keep, text):
+    """Only the turn that it ended; what is before it, in another turn, stays."""
+    before = Segment(SegmentKind.ACTION, [8, 8, 1], np.zeros(3))
+    last = Segment(SegmentKind.ACTION, [7, 8, 9, 8], np.zeros(4))
+    path = (plain(SegmentKind.PROMPT, 1), before, plain(SegmentKind.OBSERVATION, 1), last)
+    seen = Saying("v", scored(0.0, False))
+    judge([], [seen], of=rollout("r", *path, stop=StopReason.STOP_STRING), stops=("9 8", "8"), keep_stop=keep)
+    judge([], [seen], of=rollout("r", *path, stop=StopReason.EOS), stops=("9 8", "8"), keep_stop=keep)
+    assert seen.saw == ["8 8 1\n" + text, "8 8 1\n7 8 9 8"]
 
 
 def test_an_answer_without_own_tokens_is_empty_text():

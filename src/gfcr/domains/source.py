@@ -187,6 +187,8 @@ def _prompt(value: Any, column: str) -> str | tuple[Message, ...]:
 def _message(item: Any, column: str) -> Message:
     """A chat message `{"role", "content"}`, whose content is text or parts `{"type": "text", "text"}`."""
     if isinstance(item, Mapping) and isinstance(item.get("role"), str):
+        if lost := [key for key, value in item.items() if key not in ("role", "content", "name") and value]:
+            raise ValueError(f"column {column!r}: a message has {lost[0]!r}, which would be lost: {short(item)}")
         content = item.get("content")
         parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
         if (

@@ -1,7 +1,7 @@
 """When a stream ends by itself: sets of end tokens and stop strings.
 
-Invariant: a stop string is found with the token that completes it, also when it runs over token borders; the text is that
-of the new tokens, decoded from an anchor far enough back.
+Invariant: a stop string is found with the token that completes it, also when it runs over token borders or through the middle
+of a character; the text is that of the new tokens, decoded from an anchor far enough back and never inside a character.
 """
 
 from __future__ import annotations
@@ -12,6 +12,10 @@ import numpy as np
 
 Decode = Callable[[Sequence[int]], str]
 """Token ids to text."""
+BROKEN = "\ufffd"
+"""What bytes decode to that are no character."""
+LONGEST_CHARACTER = 4
+"""Bytes of UTF-8."""
 
 
 class EndTokens:
@@ -36,12 +40,34 @@ class Watch:
 
     def __init__(self, strings: tuple[str, ...], decode: Decode) -> None:
         self.strings, self.decode = strings, decode
-        self._reach = max(map(len, strings)) + 8  # tokens to look back; a few may decode to no character
+        # tokens to look back: one may hold no more than a byte, and a few decode to nothing
+        self._reach = max(len(string.encode()) for string in strings) + 8
         self._anchor = 0
 
     def hit(self, ids: np.ndarray) -> bool:
         """Whether a string is complete in the new tokens `ids` (all so far)."""
-        if len(ids) - self._anchor > 4 * self._reach:
-            self._anchor = len(ids) - self._reach
         text = self.decode(ids[self._anchor :].tolist())
-        return any(string in text for string in self.strings)
+        if any(string in text for string in self.strings):
+            return True
+        if len(ids) - self._anchor > 4 * self._reach:
+            self._forward(ids, text)
+        return False
+
+    def _forward(self, ids: np.ndarray, text: str) -> None:
+        """Move the anchor, not into a character: bytes that are none would make those after them unreadable too."""
+        for anchor in range(len(ids) - self._reach, len(ids) - self._reach - LONGEST_CHARACTER, -1):
+            part = self.decode(ids[anchor:].tolist())
+            if part and BROKEN not in part and text.endswith(part):
+                self._anchor = anchor
+                return
+        if len(ids) - self._anchor > 16 * self._reach:  # no text at all; the window must not grow for ever
+            self._anchor = len(ids) - self._reach
+
+
+def cut_at(text: str, strings: Sequence[str], keep: bool) -> str:
+    """`text` up to the first stop string in it, which stays when `keep`; the whole of it when it holds none."""
+    found = [(at, len(string)) for string in strings if (at := text.find(string)) >= 0]
+    if not found:
+        return text
+    at, length = min(found)
+    return text[: at + length] if keep else text[:at]

@@ -13,6 +13,7 @@ from time import perf_counter
 
 import numpy as np
 
+from gfcr.filter.answer import own_text
 from gfcr.filter.slots import StepScorer, Verifier
 from gfcr.types import Rollout, SegmentKind, Signals, Status, StepScore, StopReason, Task, Verdict
 
@@ -27,12 +28,15 @@ class Cascade:
         verifiers: Sequence[Verifier],
         steps: Sequence[StepScorer] = (),
         invalid_reward: float = 0.0,
+        stops: Sequence[str] = (),
+        keep_stop: bool = True,
     ) -> None:
+        """`stops`, `keep_stop`: stop strings, and whether the one that ended an answer is judged with it."""
         self.decode, self.gates, self.verifiers, self.steps = decode, gates, verifiers, steps
-        self.invalid_reward = invalid_reward
+        self.invalid_reward, self.stops, self.keep_stop = invalid_reward, tuple(stops), keep_stop
 
     def judge(self, task: Task, rollout: Rollout) -> Signals:
-        text = self.decode(rollout.own_tokens())
+        text = own_text(rollout, self.decode, self.stops, self.keep_stop)
         verdicts: dict[str, Verdict] = {}
         for gate in self.gates:
             verdict = verdicts[gate.name] = _run(gate, task, text, rollout.stop)

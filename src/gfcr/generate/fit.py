@@ -1,7 +1,7 @@
 """Do the prompts fit the model? Asked before the first token, so that a run of hours does not meet a prompt it cannot read.
 
-Invariants: a refusal names how many prompts, the first ones, and what to do; beyond CHECKED tasks a prompt is checked when its
-task is opened, and a group that cannot be rendered is abandoned with the reason.
+Invariants: a refusal names how many prompts, the first ones, and what to do; a task is left out only where the recipe says so;
+beyond CHECKED tasks a prompt is checked when its task is opened, and a group that cannot be rendered is abandoned with the reason.
 """
 
 from __future__ import annotations
@@ -19,9 +19,12 @@ CHECKED = 20_000
 Render = Callable[[Task], Segment]
 
 
-def refuse_unfit(what: str, tasks: Sequence[Task], render: Render, max_context: int, max_tokens: int, vocabulary: int) -> None:
-    """Raise DataError for prompts that the tokenizer cannot encode, that hold tokens the model lacks, or that leave no room for
-    an answer of `max_tokens`; ConfigError when no prompt could. `what` names the set."""
+def fitting(
+    what: str, tasks: Sequence[Task], render: Render, max_context: int, max_tokens: int, vocabulary: int, drop: bool = False
+) -> Sequence[Task]:
+    """The tasks; with `drop`, those among the first CHECKED whose prompts leave room for an answer of `max_tokens`, and all
+    later ones. Raises DataError for prompts that the tokenizer cannot encode, that hold tokens the model lacks, or (without
+    `drop`, or when none is left) that are too long; ConfigError when no prompt could fit. `what` names the set."""
     room = max_context - max_tokens
     if room < 1:
         raise ConfigError(
@@ -30,6 +33,7 @@ def refuse_unfit(what: str, tasks: Sequence[Task], render: Render, max_context: 
         )
     unreadable: list[str] = []
     long: list[tuple[int, Task]] = []
+    out: set[str] = set()
     for task in tasks[:CHECKED]:
         try:
             ids = render(task).ids
@@ -39,6 +43,7 @@ def refuse_unfit(what: str, tasks: Sequence[Task], render: Render, max_context: 
             continue
         if len(ids) > room:
             long.append((len(ids), task))
+            out.add(task.id)
         elif int(ids.max()) >= vocabulary:
             raise ConfigError(
                 f"{what}: the prompt {_short(task)} has the token {int(ids.max())}, the model's vocabulary is {vocabulary}",
@@ -46,13 +51,17 @@ def refuse_unfit(what: str, tasks: Sequence[Task], render: Render, max_context: 
             )
     if unreadable:
         raise DataError(f"{len(unreadable)} of {len(tasks)} {what} cannot be rendered, the first: {unreadable[0]}", remedy)
+    if drop and len(out) < len(tasks):
+        return [task for task in tasks if task.id not in out] if out else tasks
     if long:
         length, task = max(long, key=lambda found: found[0])
         raise DataError(
             f"{len(long)} of {len(tasks)} {what} have prompts longer than {room} tokens (the model takes {max_context}, answers "
             f"up to {max_tokens}); the longest has {length}: {_short(task)}",
-            "take these tasks out, lower generate.max_tokens, or use a model with a longer context",
+            "take these tasks out, lower generate.max_tokens, use a model with a longer context, or set "
+            'generate.prompt.overflow to "drop" or "truncate"',
         )
+    return tasks
 
 
 def digest(tasks: Sequence[Task], heldout: Sequence[Task], render: Render) -> str:

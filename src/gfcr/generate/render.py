@@ -1,27 +1,44 @@
 """Task to prompt tokens. Invariants: rendered once per task; chat messages go through the model's own template and the
-template's hash is recorded; plain text is encoded with the tokenizer's special tokens and never twice.
+template's hash is recorded; plain text is encoded with the tokenizer's special tokens and never twice (a begin token that a
+text brings along is not added again); a text that spells a control token is never taken for one silently.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
-from gfcr.errors import DataError
-from gfcr.types import PartKind, Segment, SegmentKind, Task, derive_id
+from gfcr.errors import ConfigError, DataError
+from gfcr.generate.chat import Chat, said_by
+from gfcr.generate.codec import Codec
+from gfcr.generate.overflow import cut_from_left, shorten
+from gfcr.generate.settings import PromptSettings
+from gfcr.types import Message, Segment, SegmentKind, Task
 
 
 class TokenizerRenderer:
     """Renders with a Hugging Face tokenizer."""
 
-    def __init__(self, tokenizer: Any) -> None:
-        self.tokenizer = tokenizer
-        template = getattr(tokenizer, "chat_template", None)
-        self.template = derive_id("template", template) if template else None
+    def __init__(self, tokenizer: Any, settings: PromptSettings | None = None, room: int | None = None) -> None:
+        """`room`: tokens a prompt may have; needed for `overflow = "truncate"`."""
+        self.tokenizer, self.settings, self.room = tokenizer, settings or PromptSettings(), room
+        self.codec = Codec(tokenizer)
+        self.cut: dict[str, tuple[int, int]] = {}
+        """Task id -> tokens of its prompt before and after it was cut."""
         self._cache: dict[str, Segment] = {}
+
+    @cached_property
+    def chat(self) -> Chat:
+        """The model's chat template. Raises ConfigError when it has none."""
+        return Chat(self.codec, self.settings.template)
+
+    @property
+    def turn_end(self) -> int | None:
+        """The control token that ends an answer in the chat template; None without one."""
+        return self.chat.end if getattr(self.tokenizer, "chat_template", None) else None
 
     def __call__(self, task: Task) -> Segment:
         segment = self._cache.get(task.id)
@@ -29,38 +46,92 @@ class TokenizerRenderer:
             segment = self._cache[task.id] = self._render(task)
         return segment
 
+    def messages(self, task: Task) -> tuple[Message, ...] | None:
+        """The chat a task is, with the recipe's system message; None for a text prompt. Raises ConfigError for a system message
+        that a text prompt has no place for."""
+        settings, prompt = self.settings, task.prompt
+        if isinstance(prompt, str):
+            if not settings.chat:
+                if settings.system is not None:
+                    raise ConfigError(
+                        f"generate.prompt.system is set, and task {task.id} is a text prompt: a text has no system message",
+                        "set generate.prompt.chat = true, or write it into the prompts",
+                    )
+                return None
+            prompt = (said_by("user", prompt),)
+        if settings.system is not None and prompt[0].role != "system":
+            prompt = (said_by("system", settings.system), *prompt)
+        return prompt
+
     def _render(self, task: Task) -> Segment:
-        if isinstance(task.prompt, str):
-            try:
-                ids, template = self.tokenizer(task.prompt)["input_ids"], None
-            except Exception as error:  # the tokenizers library raises bare Exceptions
-                raise _unknown(task, f": {error}") from None
-        elif self.template is None:
+        messages = self.messages(task)
+        if messages is not None and not getattr(self.tokenizer, "chat_template", None):
             raise DataError(
                 f"task {task.id}: its prompt is chat messages, and the tokenizer has no chat template",
-                "use a model with a chat template, or tasks with plain text prompts",
+                "use a model with a chat template, or tasks with plain text prompts and generate.prompt.chat = false",
             )
-        else:
-            messages = [
-                {"role": m.role, "content": "".join(p.text or "" for p in m.parts if p.kind is PartKind.TEXT)}
-                for m in task.prompt
-            ]
-            ids = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False)
-            template = self.template
-        unknown = getattr(self.tokenizer, "unk_token_id", None)
+        try:
+            ids = self._text(str(task.prompt)) if messages is None else self._chat(messages)
+            whole = len(ids)
+            if self.settings.overflow == "truncate" and self.room is not None and whole > self.room:
+                ids = self._shortened(task, messages, ids)
+                if len(ids) < whole:
+                    self.cut[task.id] = whole, len(ids)
+        except DataError as error:
+            raise DataError(f"task {task.id}: {error.what}", error.remedy) from None
         if not len(ids):
             raise DataError(f"task {task.id}: the prompt {task.prompt!r} has no tokens", "remove the task or give it a prompt")
-        if unknown is not None and unknown in ids:
-            raise _unknown(task)
-        return Segment(SegmentKind.PROMPT, np.asarray(ids, np.int32), template=template)
+        if self._unknown(task, ids):
+            raise DataError(
+                f"task {task.id}: the prompt {str(task.prompt)[:80]!r} has characters that the tokenizer does not know",
+                "use tasks in the model's alphabet, or another model",
+            )
+        return Segment(SegmentKind.PROMPT, np.asarray(ids, np.int32), template=None if messages is None else self.chat.id)
 
-    def decoder(self) -> Callable[[np.ndarray], str]:
-        """Token ids -> text, special tokens left out. It can be pickled."""
-        return partial(self.tokenizer.decode, skip_special_tokens=True)
+    def _chat(self, messages: Sequence[Message]) -> list[int]:
+        return self.chat.prompt(messages)
 
+    def _text(self, text: str) -> list[int]:
+        """A text prompt, with what the tokenizer puts around a text."""
+        spelled, controls = self.codec.spells(text), self.settings.controls
+        if spelled is not None and controls == "refuse":
+            raise DataError(
+                f"the text prompt spells the control token {spelled!r}: {text[:80]!r}",
+                'set generate.prompt.controls = "tokens" for prompts that were rendered beforehand, "text" for plain text',
+            )
+        if spelled is None:
+            try:
+                return list(self.tokenizer(text, verbose=False)["input_ids"])
+            except Exception as error:  # the tokenizers library raises bare Exceptions
+                raise DataError(
+                    f"the prompt {text[:80]!r} has characters that the tokenizer does not know: {error}",
+                    "use tasks in the model's alphabet, or another model",
+                ) from None
+        text = self.codec.checked(text)
+        ids = self.codec.encode(self.codec.marked(text) if controls == "tokens" else text)
+        before, after = self.codec.wrapping()
+        brought = controls == "tokens" and ids[: len(before)] == before
+        return [*(() if brought else before), *ids, *after]
 
-def _unknown(task: Task, detail: str = "") -> DataError:
-    return DataError(
-        f"task {task.id}: the prompt {str(task.prompt)[:80]!r} has characters that the tokenizer does not know{detail}",
-        "use tasks in the model's alphabet, or another model",
-    )
+    def _shortened(self, task: Task, messages: tuple[Message, ...] | None, ids: list[int]) -> list[int]:
+        """Ids that fit; the ids as they are when nothing can be cut."""
+        room = self.room
+        assert room is not None
+        if messages is not None:
+            shorter = shorten(messages, lambda some: len(self._chat(some)), room)
+            return ids if shorter is None else self._chat(shorter)
+        text = str(task.prompt)
+        begin = cut_from_left(text, lambda b: len(self._text(text[b:])) <= room)
+        return ids if begin is None else self._text(text[begin:])
+
+    def _unknown(self, task: Task, ids: list[int]) -> bool:
+        """Whether the ids hold the unknown token; some tokenizers use their end token for it, which a template may write."""
+        unknown = getattr(self.tokenizer, "unk_token_id", None)
+        if unknown is None or unknown not in ids:
+            return False
+        others = ("bos_token_id", "eos_token_id", "pad_token_id")
+        return unknown not in [getattr(self.tokenizer, name, None) for name in others]
+
+    def decoder(self) -> Callable[[Sequence[int] | np.ndarray], str]:
+        """Token ids -> text, special tokens left out, nothing cleaned up. It can be pickled."""
+        return partial(self.tokenizer.decode, skip_special_tokens=True, clean_up_tokenization_spaces=False)

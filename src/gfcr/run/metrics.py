@@ -45,6 +45,7 @@ def step_metrics(groups: Sequence[Group], decisions: Sequence[Decision]) -> dict
         "groups": len(groups),
         "groups_trained": sum(any(m.credit is not None for m in g.members.values()) for g in closed),
         "groups_abandoned": sum(g.state is GroupState.ABANDONED for g in groups),
+        "abandoned_by_reason": dict(Counter(g.reason.split(":")[0] for g in groups if g.state is GroupState.ABANDONED)),
         "rollouts": len(members),
         "injected": sum(m.role is Role.INJECTED for g in closed for m in g.members.values()),
         "refills": count["refill:open"],

@@ -131,6 +131,8 @@ class Session:
     def _begin(self, probed: int) -> None:
         """Row 0: the model before training. `probed`: tokens the publication cost."""
         row: dict[str, Any] = {"step": 0, **dict.fromkeys(EMPTY), **self._prove(probed), **self._evaluation(due=True)}
+        row |= {"tasks_dropped": {"prompt_too_long": self.parts.dropped} if self.parts.dropped else {}}
+        row |= {"prompts_cut": len(self.parts.renderer.cut)}
         self._commit(row, None, None, 0.0)
 
     def _step(self) -> None:

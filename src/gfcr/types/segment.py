@@ -160,7 +160,7 @@ class Segment:
     source: TokenSource | None = None
     """How sampled tokens came about; None for tokens that no policy produced."""
     template: str | None = None
-    """Hash of the chat template that rendered a PROMPT; None for other kinds and plain text."""
+    """Hash of the chat template that rendered a PROMPT or an OBSERVATION; None for other kinds and plain text."""
     tracks: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Named float32[n]: entropy (nats), kept_mass, proximal, reference, value, ...; NaN where undefined."""
 

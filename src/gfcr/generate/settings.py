@@ -1,0 +1,26 @@
+"""How tasks become prompts."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from gfcr.registry import FrozenModel
+
+
+class PromptSettings(FrozenModel):
+    """See docs/methods.md, "Prompts and chats"."""
+
+    chat: bool = False
+    """Make a text prompt a user's message, so that it goes through the model's chat template (chat models want it)."""
+    system: str | None = Field(None, min_length=1)
+    """System message put before chats that begin with none; None = as the tasks have it."""
+    template: dict[str, str | int | float | bool | None] = Field(default_factory=dict)
+    """Variables of the model's chat template, e.g. `enable_thinking = false`; one that the template does not read is refused."""
+    controls: Literal["refuse", "tokens", "text"] = "refuse"
+    """What a text prompt means by the spelling of a control token (`<|im_end|>`, `<s>`): `tokens`, it was rendered beforehand;
+    `text`, plain characters; `refuse`, say so. In chat messages and observations it is always plain text."""
+    overflow: Literal["refuse", "drop", "truncate"] = "refuse"
+    """A prompt that leaves no room for the longest answer: `refuse` the task set; `drop` the task (metric `tasks_dropped`);
+    `truncate` it from the left, by whole turns where there are several, the system turn kept (metric `prompts_cut`)."""
