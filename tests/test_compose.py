@@ -8,7 +8,8 @@ from gfcr.build import check_recipe
 from gfcr.compose import RULES, Facts, check
 from gfcr.recipe import load, parse
 from gfcr.registry import INDEX, Faithfulness, Method, Settings, Slot, find
-from gfcr.types import Sampling
+from gfcr.train.settings import LossSettings, TrainSettings, ValueSettings
+from gfcr.types import Normalise, Sampling
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 
@@ -200,6 +201,65 @@ def test_refilling_beside_early_stopping():
 def test_refilling_beside_injection():
     found = rules(real(Slot.REFILL, "dynamic-sampling"), real(Slot.AUGMENT, "ar3po"), STORE, **SCORES)
     assert found == ["refill_against_injection"]
+
+
+GAE, PAIRS, RFT = real(Slot.CREDIT, "gae"), real(Slot.CREDIT, "pairs"), real(Slot.CREDIT, "rejection")
+DPO, SFT = {"loss": LossSettings(kind="dpo")}, {"loss": LossSettings(kind="sft")}
+CRITIC = {"train": TrainSettings(value=ValueSettings())}
+
+
+def test_the_credit_feeds_the_loss():
+    assert (
+        rules(PAIRS) == rules(RFT) == rules(GRPO, **DPO) == rules(GRPO, **SFT) == rules(PAIRS, **SFT) == ["credit_against_loss"]
+    )
+    assert rules(PAIRS, **DPO) == rules(PAIRS, loss=LossSettings(kind="ipo")) == rules(RFT, **SFT) == []
+    assert all(rules(GRPO, loss=LossSettings(kind=kind)) == [] for kind in ("ppo", "cispo", "gspo-token"))
+    assert rules(real(Slot.CREDIT, "awr"), k=1, admission_zero_variance=False, **SFT) == ["group_of_one"]
+
+
+def test_settings_of_the_trainer_against_the_loss():
+    assert rules(PAIRS, train=TrainSettings(kl=0.1), **DPO) == ["loss_against_train"]
+    assert rules(GRPO, train=TrainSettings(tis_cap=2.0), loss=LossSettings(kind="gspo-token")) == ["loss_against_train"]
+
+
+def test_a_critic_and_rewards_for_it_belong_together():
+    single = {"k": 1, "admission_zero_variance": False}
+    assert rules(GAE, **single) == ["rewards_without_critic"]
+    assert rules(GRPO, **CRITIC) == ["critic_without_rewards"]
+    assert rules(GAE, **single, **CRITIC) == rules(GAE, loss=LossSettings(kind="gspo-token"), **CRITIC) == []
+
+
+def test_gspo_has_one_advantage_and_one_loss_per_answer():
+    per_token = made(Slot.CREDIT, "per-token advantages")
+    gspo = LossSettings(kind="gspo")
+    assert rules(per_token, loss=gspo, normalise=Normalise.SEQUENCE_MEAN) == ["gspo_per_token"]
+    assert rules(GRPO, loss=gspo) == ["gspo_by_tokens"]
+    assert rules(GRPO, loss=gspo, normalise=Normalise.SEQUENCE_MEAN) == []
+    assert rules(per_token, loss=LossSettings(kind="gspo-token")) == []
+
+
+def test_pairs_need_two_answers():
+    assert rules(PAIRS, k=1, admission_zero_variance=False, **DPO) == ["pairs_of_one"]
+
+
+def test_methods_that_work_on_advantages_beside_credit_without_any():
+    whitening, weighing = made(Slot.CREDIT_BATCH), made(Slot.OFF_POLICY)
+    for credit, kind in ((PAIRS, DPO), (RFT, SFT)):
+        assert rules(credit, whitening, **kind) == rules(credit, weighing, **kind) == ["advantages_that_are_not_there"]
+    assert rules(GAE, whitening, **CRITIC) == ["advantages_that_are_not_there"] and rules(GAE, weighing, **CRITIC) == []
+    assert rules(GRPO, whitening) == rules(GRPO, weighing) == []
+
+
+def test_truncated_sampling_beside_a_reference_of_behaviour():
+    processed = {"sampling": Sampling(top_k=5), "engine_features": frozenset({"processed_logprobs"})}
+    assert rules(PAIRS, loss=LossSettings(kind="dpo", pair_reference="behaviour"), **processed) == ["truncated_reference"]
+    assert rules(PAIRS, **DPO, **processed) == []
+
+
+def test_an_injection_into_the_mean_alone_beside_credit_that_reads_no_mean():
+    mean_only = real(Slot.AUGMENT, "ar3po", option=2)
+    assert rules(PAIRS, mean_only, STORE, **DPO, **SCORES) == ["injected_without_loss"]
+    assert rules(PAIRS, real(Slot.AUGMENT, "ar3po"), STORE, **DPO, **SCORES) == rules(GRPO, mean_only, STORE, **SCORES) == []
 
 
 def test_every_rule_is_under_test_here():

@@ -72,6 +72,9 @@ def facts(recipe: Recipe) -> Facts:
         recipe.engine.name,
         recipe.filter.admission.drop_zero_variance,
         recipe.filter.admission.invalid_reward,
+        recipe.loss,
+        recipe.train,
+        recipe.loss.normalise,
     )
 
 
@@ -155,7 +158,7 @@ def build(recipe: Recipe, seed: int) -> Parts:
     place = model_path(recipe.model.path)
     tokenizer = load_tokenizer(place)
     decode = TokenizerRenderer(tokenizer).decoder()
-    trainer = Trainer(load_model(place, recipe.train.device, "float32"), recipe.train, seed)
+    trainer = Trainer(load_model(place, recipe.train.device, "float32"), recipe.train, seed, loss=recipe.loss)
     engine = make_engine(recipe, place, decode)
     able = engine.capabilities()
     refuse_bans(recipe, able.vocabulary)

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gfcr.registry import FrozenModel, Method
-from gfcr.types import Sampling
+from gfcr.train.settings import LossSettings, TrainSettings
+from gfcr.types import Normalise, Sampling
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,9 @@ class Facts:
     engine: str = ""
     admission_zero_variance: bool = True
     invalid_reward: float = 0.0
+    loss: LossSettings = LossSettings()
+    train: TrainSettings = TrainSettings()
+    normalise: Normalise = Normalise.TOKEN_MEAN
 
     def having(self, trait: str) -> list[str]:
         """Methods with this trait, always or under their settings."""
@@ -362,3 +366,6 @@ def refill_against_injection(facts: Facts) -> Finding | None:
         f"{injects[0]} puts a known answer into groups without a right one, and {refills[0]} drops exactly those groups",
         "use one of the two; injection makes further draws unnecessary",
     )
+
+
+from gfcr import compose_loss  # noqa: E402, F401  (its rules register themselves)

@@ -23,7 +23,7 @@ from gfcr.filter.admission import AdmissionSettings
 from gfcr.generate.settings import PromptSettings
 from gfcr.registry import FrozenModel, Method, Slot, config_error, find, settings_of
 from gfcr.replay.memory import MemorySettings
-from gfcr.train.settings import TrainSettings
+from gfcr.train.settings import LossSettings, TrainSettings
 from gfcr.types import Normalise, derive_id
 
 SCHEMA = 1
@@ -159,7 +159,7 @@ class ReplaySection(FrozenModel):
     memory: MemorySettings = MemorySettings()
 
 
-class LossSection(FrozenModel):
+class LossSection(LossSettings):
     normalise: Normalise = Normalise.TOKEN_MEAN
     constant: Annotated[float, Field(gt=0)] | None = None
     """Denominator of constant normalisation, in tokens; None = the longest answer."""

@@ -143,6 +143,10 @@ INDEX: dict[Slot, dict[str, str]] = {
         "maxrl": "gfcr.filter.credit.success:MaxRL",
         "pass-at-k": "gfcr.filter.credit.success:PassAtK",
         "gdpo": "gfcr.filter.credit.gdpo:GDPO",
+        "gae": "gfcr.filter.credit.gae:GAE",
+        "pairs": "gfcr.filter.credit.pairs:PreferencePairs",
+        "rejection": "gfcr.filter.credit.supervised:Rejection",
+        "awr": "gfcr.filter.credit.supervised:AdvantageWeighted",
     },
     Slot.CREDIT_BATCH: {"whiten": "gfcr.filter.credit.batch:Whiten"},
     Slot.SELECT: {

@@ -18,7 +18,7 @@ from gfcr.filter.slots import BatchCredit, GroupCredit, GroupJudge, Shaper, Valu
 from gfcr.generate.slots import Seeder, Topology
 from gfcr.replay.memory import Memory
 from gfcr.replay.slots import Augment, StoreRule
-from gfcr.types import Decision, Group, Rollout
+from gfcr.types import Decision, Drop, Group, Rollout
 
 
 @dataclass(slots=True)
@@ -64,14 +64,17 @@ class Slots:
                 decisions.append(Decision("store", artifact.id, "keep" if admitted else "refuse", reason, task=group.task.id))
 
     def credit_group(self, group: Group) -> None:
-        """Credit the members in the baseline; those in the loss keep it."""
+        """Credit the members in the baseline; those in the loss keep it, or leave the loss where it is None."""
         members = baseline(group)
         if not any(m.in_loss for m in members):
             return
         credits = self.credit.credit(group, members)
         for member in members:
-            if member.in_loss:
-                member.credit = credits[member.rollout.id]
+            if not member.in_loss:
+                continue
+            member.credit = credits[member.rollout.id]
+            if member.credit is None:
+                member.in_loss, member.drop = False, Drop.NO_LOSS
 
     def state_dict(self) -> dict[str, Any]:
         """State of every stateful slot, by name."""

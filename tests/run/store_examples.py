@@ -161,7 +161,8 @@ def media() -> Group:
     for i in range(2):
         rollout = Rollout(f"m{i}", of.id, (prompt(), action(f"ma{i}", "p")), StopReason.STOP_STRING)
         signals = verdict(bool(i), rewards={"format": None, "$len": -0.5, "nan": NAN}, reward=0.5, shaped=np.float32(0.3))
-        group.members[rollout.id] = Member(rollout, signals=signals)
+        credit = Credit(None, rewards=np.array([0, 0, -0.0, NAN, 1], np.float32)) if i else Credit(None, ce_weight=0.25)
+        group.members[rollout.id] = Member(rollout, signals=signals, credit=credit)
     group.preferences = [Preference("m1", "m0", 0.7)]
     group.comparisons = [
         Comparison((("m1",), ("m0",)), ("m0", "m1"), "llm", "4", "$better"),
@@ -197,6 +198,8 @@ def batch() -> Batch:
         constant=64.0,
         parents=np.arange(n, dtype=np.int32) - 1,
         preferences=(PreferencePair(0, 1, 0.5),),
+        pair_mask=np.arange(n) % 3 == 0,
+        token_rewards=np.where(np.arange(n) > 20, f(-0.0), f(NAN)),
         rewards={"exact": np.array([1, NAN, -0.0], f)},
         media={2: ("file:///a.png",)},
         round=4,

@@ -1,10 +1,12 @@
 """Models and batches the trainer's tests share."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, Qwen3Config, Qwen3ForCausalLM
 
-from gfcr.types.batch import Batch, Normalise
+from gfcr.types.batch import Batch, Normalise, PreferencePair
 
 torch.set_num_threads(1)
 VOCAB = 37
@@ -92,11 +94,31 @@ def random_rows(count, seed=0, vocab=VOCAB, low=6, high=24, **fixed):
     return rows
 
 
+def paired(rows, pairs, **more):
+    """A batch of rows without RL tokens, compared by `pairs` of (chosen, rejected) or (chosen, rejected, weight)."""
+    batch = batch_of([row | {"rl_mask": False} for row in rows], **more)
+    mask = np.concatenate([np.arange(len(row["ids"])) >= row.get("prompt", 1) for row in rows])
+    return replace(batch, pair_mask=mask, preferences=tuple(PreferencePair(*pair) for pair in pairs))
+
+
+def rewarded(rows, rewards=None, **more):
+    """A batch for a critic: a reward on each row's last token (from `rewards`, else random), none on the others."""
+    batch = batch_of(rows, **more)
+    last = np.zeros(len(batch.rl_mask), np.float32)
+    last[batch.offsets[1:] - 1] = np.random.default_rng(4).random(len(rows)) if rewards is None else rewards
+    return replace(
+        batch,
+        advantages=np.full_like(batch.advantages, np.nan),
+        token_rewards=np.where(batch.rl_mask, last, np.nan).astype(np.float32),
+    )
+
+
 def gradient(trainer, batch):
     """The trainer's gradient of one minibatch of all rows, as one float64 vector, and the loss; weights stay."""
     rows = np.arange(len(batch))
+    batch, critic = trainer._criticise(batch)
     proximal = trainer._proximal_logps(batch, [rows])
-    found = trainer._accumulate(batch, rows, proximal, trainer._reference_logps(batch))
+    found = trainer._accumulate(batch, rows, proximal, trainer._reference_logps(batch), critic)
     out = torch.cat([p.grad.double().flatten() for p in trainer.parameters.values() if p.grad is not None])
     trainer.optimizer.zero_grad(set_to_none=True)
     return out, float(found[0])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -45,17 +46,18 @@ def build_batch(
         (g, m) for g, group in enumerate(groups) for m in group.members.values() if m.in_loss and m.credit is not None
     ]
     columns = _Columns(sum(path_length(m.rollout.trained_path) for _, m in rows))
-    offsets = [0]
-    for _, member in rows:
-        offsets.append(columns.add(member))
     place = {m.rollout.id: i for i, (_, m) in enumerate(rows)}
-    names = sorted({name for _, m in rows for name in m.signals.rewards})
     pairs = tuple(
         PreferencePair(place[p.chosen], place[p.rejected], p.weight)
         for g in groups
         for p in g.preferences
         if p.chosen in place and p.rejected in place
     )
+    compared = {row for pair in pairs for row in (pair.chosen, pair.rejected)}
+    offsets = [0]
+    for row, (_, member) in enumerate(rows):
+        offsets.append(columns.add(member, row in compared))
+    names = sorted({name for _, m in rows for name in m.signals.rewards})
     return Batch(
         offsets=np.asarray(offsets, np.int64),
         groups=np.asarray([g for g, _ in rows], np.int32),
@@ -117,24 +119,37 @@ class _Columns:
         self.ce_weights = np.zeros(n, np.float32)
         self.versions = np.full(n, -1, np.int32)
         self.floats = {name: np.full(n, np.nan, np.float32) for name in _FLOATS}
+        self.pair_mask: np.ndarray | None = None
+        self.token_rewards: np.ndarray | None = None
 
-    def add(self, member: Member) -> int:
-        """Append a member's row; returns the offset after it."""
+    def add(self, member: Member, compared: bool = False) -> int:
+        """Append a member's row; returns the offset after it. `compared`: a preference pair names it."""
         credit = member.credit
         assert credit is not None
         start = self.at
         for node in member.rollout.trained_path:
             span = self.segment(node.segment, member.rollout.train_path is None)
-            if node.segment.role is LossRole.RL:
-                value = credit.advantage
+            own = node.segment.role is LossRole.RL
+            if own and credit.reinforces:
+                value = np.nan if credit.advantage is None else credit.advantage
                 self.loss(
                     span,
                     value[span.start - start : span.stop - start] if isinstance(value, np.ndarray) else value,
                     credit.weight,
                 )
-            elif node.segment.role is LossRole.CE:
+                if credit.rewards is not None:
+                    self.token_rewards = self._made(self.token_rewards, np.nan, np.float32)
+                    self.token_rewards[span] = credit.rewards[span.start - start : span.stop - start]
+            elif own or node.segment.role is LossRole.CE:
                 self.ce_weights[span] = credit.ce_weight
+            if compared and node.segment.role is not LossRole.NONE:
+                self.pair_mask = self._made(self.pair_mask, False, np.bool_)
+                self.pair_mask[span] = True
         return self.at
+
+    def _made(self, array: np.ndarray | None, fill: float, dtype: type) -> np.ndarray:
+        """The optional column, made when it is first needed."""
+        return np.full(len(self.input_ids), fill, dtype) if array is None else array
 
     def segment(self, segment: Segment, same_context: bool) -> slice:
         """Append a segment's tokens and what is known of them, without any loss."""
@@ -162,12 +177,14 @@ class _Columns:
         self.floats["rl_weights"][span] = weight
         self.floats["advantages"][span] = advantage
 
-    def arrays(self) -> dict[str, np.ndarray]:
+    def arrays(self) -> dict[str, Any]:
         return {
             "input_ids": self.input_ids,
             "rl_mask": self.rl_mask,
             "ce_weights": self.ce_weights,
             "versions": self.versions,
+            "pair_mask": self.pair_mask,
+            "token_rewards": self.token_rewards,
             **self.floats,
         }
 

@@ -38,9 +38,10 @@ def packed_row(group: Group, normalise: Normalise) -> PackedRow | None:
     members = [(m, m.credit) for m in group.members.values() if m.in_loss and m.credit is not None]
     if not members:
         return None
-    if group.preferences or any(credit.ce_weight for _, credit in members):
+    if group.preferences or any(credit.ce_weight or credit.advantage is None for _, credit in members):
         raise ValueError(
-            f"group {group.id}: preference labels and cross-entropy credit need one row per member (packed = False)"
+            f"group {group.id}: preference labels, cross-entropy credit and a critic's rewards need one row per member"
+            " (packed = False)"
         )
     segments: list[Segment] = []
     same_context: list[bool] = []
@@ -69,6 +70,7 @@ def packed_row(group: Group, normalise: Normalise) -> PackedRow | None:
             n, start = len(node.segment), starts[last, node.id]
             if node.segment.role is LossRole.RL:
                 value = credit.advantage
+                assert value is not None
                 advantages[start : start + n] += scale * (
                     value[offset : offset + n] if isinstance(value, np.ndarray) else value
                 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from gfcr.context import View
@@ -50,8 +50,9 @@ class Shaper(Protocol):
 class GroupCredit(Protocol):
     """Credit within one group."""
 
-    def credit(self, group: Group, members: Sequence[Member]) -> dict[str, Credit]:
-        """Credit by rollout id; `members` are those in the baseline, all with a reward."""
+    def credit(self, group: Group, members: Sequence[Member]) -> Mapping[str, Credit | None]:
+        """Credit by rollout id, None for a member that leaves the loss; `members` are those in the baseline, all with a
+        reward. May add to `group.preferences`."""
 
 
 class BatchCredit(Protocol):

@@ -15,7 +15,7 @@ import numpy as np
 
 from gfcr.errors import GfcrError
 from gfcr.run.directory import RunDirectory
-from gfcr.types import Group, Member, PartKind, Role, SegmentKind, Task
+from gfcr.types import Credit, Group, Member, PartKind, Role, SegmentKind, Task
 
 LONGEST = 1500
 """Tokens shown of one rollout; the middle of longer ones is left out."""
@@ -105,15 +105,7 @@ def _sample(member: Member, decode: Decode, largest: float) -> Sample:
     rollout, signals = member.rollout, member.signals
     outcome = {True: "right", False: "wrong", None: "unscored"}[signals.correct]
     credit = member.credit
-    advantage = (
-        "none: not in the loss"
-        if credit is None
-        else (
-            f"{credit.advantage:+.3f}"
-            if isinstance(credit.advantage, float)
-            else f"{float(np.min(credit.advantage)):+.3f} to {float(np.max(credit.advantage)):+.3f}"
-        )
-    )
+    advantage = "none: not in the loss" if credit is None else _worth(credit)
     verdict = signals.verdict
     facts = [
         ("reward", "–" if signals.reward is None else f"{signals.reward:g}"),
@@ -127,6 +119,17 @@ def _sample(member: Member, decode: Decode, largest: float) -> Sample:
         facts.append(("dropped", str(member.drop).replace("_", " ")))
     title = {Role.FRESH: "", Role.RESUMED: "resumed"}.get(member.role, str(member.role))
     return Sample(f"{outcome}{', ' + title if title else ''}", outcome, facts, _tokens(member, decode, largest))
+
+
+def _worth(credit: Credit) -> str:
+    """A credit in a few words."""
+    if credit.rewards is not None:
+        return f"by the critic, from rewards of {float(np.sum(credit.rewards)):+.3f}"
+    if credit.advantage is None:
+        return f"none: cross-entropy weight {credit.ce_weight:g}" if credit.ce_weight else "none: in preference pairs"
+    if isinstance(credit.advantage, np.ndarray):
+        return f"{float(np.min(credit.advantage)):+.3f} to {float(np.max(credit.advantage)):+.3f}"
+    return f"{credit.advantage:+.3f}"
 
 
 def _tokens(member: Member, decode: Decode, largest: float) -> list[Token]:
@@ -165,15 +168,16 @@ def _tokens(member: Member, decode: Decode, largest: float) -> list[Token]:
 
 
 def _advantages(member: Member) -> np.ndarray | None:
-    """float[n] over the trained path; None for a member without credit."""
-    if member.credit is None:
+    """float[n] over the trained path; None for a member without an advantage of its own."""
+    if member.credit is None or member.credit.advantage is None:
         return None
     length = sum(len(n.segment) for n in member.rollout.trained_path)
     return np.broadcast_to(np.asarray(member.credit.advantage, float), (length,))
 
 
 def _largest(group: Group) -> float:
-    return max((float(np.max(np.abs(m.credit.advantage))) for m in group.members.values() if m.credit is not None), default=0.0)
+    given = [m.credit.advantage for m in group.members.values() if m.credit is not None]
+    return max((float(np.max(np.abs(a))) for a in given if a is not None), default=0.0)
 
 
 def _decoder(run: RunDirectory) -> Decode:

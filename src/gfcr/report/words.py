@@ -15,7 +15,7 @@ DROPS: dict[str, str] = {
     Drop.ABANDONED: "its group was given up",
     Drop.PRUNED: "stopped early on purpose",
     Drop.STALE: "too old for the current weights",
-    Drop.NO_LOSS: "used for the baseline only",
+    Drop.NO_LOSS: "its method trains on others of the group",
 }
 STOPS: dict[str, str] = {
     StopReason.EOS: "the model ended it",

@@ -192,8 +192,13 @@ def member(row: Row, of: Rollout, payload: bytes | memoryview) -> tuple[str, Mem
     measured, credit, *name = loads(body)
     given: Credit | None = None
     if credit is not None:
-        advantage, weight, ce_weight = credit
-        given = Credit(read_array(payload, advantage) if isinstance(advantage, list) else advantage, weight, ce_weight)
+        advantage, weight, ce_weight, *rewards = credit
+        given = Credit(
+            read_array(payload, advantage) if isinstance(advantage, list) else advantage,
+            weight,
+            ce_weight,
+            read_array(payload, rewards[0]) if rewards else None,
+        )
     return (name[0] if name else of.id), Member(
         of,
         Role(role),

@@ -229,8 +229,10 @@ class StepEncoder:
                     credit.ce_weight,
                 ]
             else:
-                advantage = float(credit.advantage)
+                advantage = None if credit.advantage is None else float(credit.advantage)
                 body[1] = [advantage, credit.weight, credit.ce_weight]
+            if credit.rewards is not None:
+                body[1].append(self.payload.array(credit.rewards, f"credit.rewards of rollout {rollout.id}"))
         if name != rollout.id:
             body.append(name)
         correct = signals.correct

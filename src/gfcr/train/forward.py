@@ -107,6 +107,42 @@ class PolicyForward:
 
         `targets`: int[n] their ids; `temperature`: float[n], NaN = 1. `entropy` False spares its computation (None).
         """
+        logp, found, _ = self.with_values(micro, targets, temperature, None, entropy)
+        return logp, found
+
+    def with_values(
+        self,
+        micro: MicroBatch,
+        targets: np.ndarray,
+        temperature: np.ndarray,
+        value: nn.Module | None,
+        entropy: bool = True,
+        detach: bool = False,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """As a call, and the values, float[n] with gradient, that the head `value` reads where the log-probabilities come
+        from; `detach`: their gradient stops at the head. None without a head."""
+        device = next(self.model.parameters()).device
+        target = torch.as_tensor(targets.astype(np.int64), device=device)
+        heat = np.where(np.isnan(temperature), 1.0, temperature)
+        scale = None if (heat == 1.0).all() else torch.as_tensor(heat, device=device, dtype=torch.float32)
+        with torch.autocast(device.type, dtype=self.autocast or torch.bfloat16, enabled=self.autocast is not None):
+            states, hidden = self._states(micro, value is not None)
+            logp, found = self._chunks(states, target, scale, entropy)
+        if value is None or hidden is None:
+            return logp, found, None
+        return logp, found, value(hidden.detach() if detach else hidden)
+
+    def values(self, micro: MicroBatch, value: nn.Module) -> Tensor:
+        """Values alone, float[n]: no logits are computed."""
+        device = next(self.model.parameters()).device
+        with torch.autocast(device.type, dtype=self.autocast or torch.bfloat16, enabled=self.autocast is not None):
+            _, hidden = self._states(micro, True)
+        assert hidden is not None
+        found: Tensor = value(hidden)
+        return found
+
+    def _states(self, micro: MicroBatch, hidden: bool) -> tuple[Tensor, Tensor | None]:
+        """(what `_law` reads: hidden states, or logits without a known head; hidden states when wanted), at the n places."""
         device = next(self.model.parameters()).device
         inputs: dict[str, Any] = {
             "input_ids": torch.as_tensor(micro.input_ids, device=device),
@@ -118,14 +154,11 @@ class PolicyForward:
         self.tokens += micro.real
         self.padded += micro.input_ids.size
         source = torch.as_tensor(micro.sources, device=device)
-        target = torch.as_tensor(targets.astype(np.int64), device=device)
-        heat = np.where(np.isnan(temperature), 1.0, temperature)
-        scale = None if (heat == 1.0).all() else torch.as_tensor(heat, device=device, dtype=torch.float32)
-        with torch.autocast(device.type, dtype=self.autocast or torch.bfloat16, enabled=self.autocast is not None):
-            whole = self.head is None
-            values = self.model(**inputs).logits if whole else self.model.base_model(**inputs).last_hidden_state
-            values = values.flatten(0, 1)[source]
-            return self._chunks(values, target, scale, entropy)
+        if self.head is not None:
+            states = self.model.base_model(**inputs).last_hidden_state.flatten(0, 1)[source]
+            return states, states
+        out = self.model(**inputs, output_hidden_states=hidden)
+        return out.logits.flatten(0, 1)[source], out.hidden_states[-1].flatten(0, 1)[source] if hidden else None
 
     def _chunks(self, values: Tensor, target: Tensor, scale: Tensor | None, entropy: bool) -> tuple[Tensor, Tensor | None]:
         """Log-probabilities from hidden states (or logits), a chunk at a time; several are recomputed in backward."""

@@ -46,7 +46,11 @@ def policy_loss(
     DAPO, arXiv:2503.14476 eq. 10. With `dual_clip` c and A < 0 the loss is at most -c A: arXiv:1912.09729 eq. 5.
     `logp`, `base`, `advantages`: float[n] in nats and in units of the advantage.
     """
-    ratio = log_ratio(logp, base.detach()).exp()
+    return _clipped(log_ratio(logp, base.detach()).exp(), advantages, clip_low, clip_high, dual_clip)
+
+
+def _clipped(ratio: Tensor, advantages: Tensor, clip_low: float, clip_high: float, dual_clip: float | None) -> PolicyTerms:
+    """The clipped loss of given ratios, float[n] with gradient."""
     advantages = advantages.detach()
     fixed = ratio.detach()
     loss = torch.maximum(-ratio * advantages, -ratio.clamp(1.0 - clip_low, 1.0 + clip_high) * advantages)
@@ -62,6 +66,69 @@ def policy_loss(
         clipped_high=good & (fixed > 1.0 + clip_high),
         clipped_dual=dual,
     )
+
+
+def sequence_loss(
+    logp: Tensor,
+    base: Tensor,
+    advantages: Tensor,
+    rows: Tensor,
+    mask: Tensor,
+    *,
+    clip_low: float,
+    clip_high: float,
+    dual_clip: float | None = None,
+    per_token: bool = False,
+) -> PolicyTerms:
+    """`policy_loss` with the ratio of the whole answer, s = exp(mean over its tokens of logp - base), on each of its tokens.
+
+    GSPO, arXiv:2507.18071 eq. 5 to 7; its clips are of the order 3e-4. Under sequence-mean weights the sum over an answer is
+    its one loss. `per_token` (GSPO-token, eq. 13 and 14): s keeps its value, and the gradient of a token's loss runs through
+    that token alone, so advantages may differ within an answer.
+    `rows`: int64[n], 0 to R - 1, the answer of each token, all of whose tokens are here; `mask`: bool[n], tokens that count.
+    """
+    steps = torch.where(mask, logp - base.detach(), torch.zeros_like(logp))
+    none = steps.new_zeros(int(rows.max()) + 1 if len(rows) else 1)
+    count = none.index_add(0, rows, mask.to(steps.dtype)).clamp(min=1)
+    logs = (none.index_add(0, rows, steps) / count)[rows]
+    if per_token:
+        logs = logs.detach() + (steps - steps.detach())
+    return _clipped(logs.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp(), advantages, clip_low, clip_high, dual_clip)
+
+
+def cispo_loss(logp: Tensor, base: Tensor, advantages: Tensor, *, low: float, high: float) -> PolicyTerms:
+    """-sg(clip(r, low, high)) A logp per token: the weight is clipped, the token keeps its gradient.
+
+    CISPO, MiniMax-M1, arXiv:2506.13585 eq. 4 and 5 (there low = 1 - eps_low = 0, high = 1 + eps_high). `clipped_low` and
+    `clipped_high` say where the weight was cut, whatever the advantage's sign.
+    """
+    ratio = log_ratio(logp.detach(), base.detach()).exp()
+    loss = -ratio.clamp(low, high) * advantages.detach() * logp
+    return PolicyTerms(
+        loss=loss, ratio=ratio, clipped_low=ratio < low, clipped_high=ratio > high, clipped_dual=torch.zeros_like(ratio > high)
+    )
+
+
+def preference_loss(margin: Tensor, reference: Tensor, *, beta: float, squared: bool, smoothing: float = 0.0) -> Tensor:
+    """Loss per preference pair, float[p], from log p(chosen) - log p(rejected) under the policy and under the reference.
+
+    With h their difference: -(1 - s) log sigma(beta h) - s log sigma(-beta h), DPO, arXiv:2305.18290 eq. 7, with a share s of
+    wrong labels (conservative DPO); `squared`: (h - 1 / (2 beta))^2, IPO, arXiv:2310.12036 eq. 17.
+    """
+    h = margin - reference.detach()
+    if squared:
+        return (h - 1.0 / (2.0 * beta)) ** 2
+    loss = -torch.nn.functional.logsigmoid(beta * h)
+    return loss if not smoothing else (1.0 - smoothing) * loss - smoothing * torch.nn.functional.logsigmoid(-beta * h)
+
+
+def value_loss(values: Tensor, old: Tensor, returns: Tensor, clip: float | None) -> Tensor:
+    """0.5 max((V - R)^2, (clip(V, V_old - clip, V_old + clip) - R)^2) per token, float[n] (PPO's own code; TRL, verl)."""
+    loss = (values - returns) ** 2
+    if clip is not None:
+        near = old + (values - old).clamp(-clip, clip)
+        loss = torch.maximum(loss, (near - returns) ** 2)
+    return 0.5 * loss
 
 
 def k3(logp: Tensor, reference: Tensor) -> Tensor:

@@ -36,6 +36,66 @@ class LoraSettings(FrozenModel):
         return self
 
 
+class LossSettings(FrozenModel):
+    """Which loss the reference trainer minimises. Tokens with an advantage, with a cross-entropy weight and preference pairs
+    are three kinds of data; `wants` says which one the kind is for (cross-entropy tokens may stand beside the others)."""
+
+    kind: Literal["ppo", "cispo", "gspo", "gspo-token", "dpo", "ipo", "sft"] = "ppo"
+    """`ppo`: clipped token ratio (arXiv:1707.06347; clips in [train]). `cispo`: clipped, detached importance weight times
+    log-probability (arXiv:2506.13585). `gspo`: clipped ratio of the whole answer (arXiv:2507.18071), `gspo-token` its form for
+    advantages that differ within an answer. `dpo` (arXiv:2305.18290), `ipo` (arXiv:2310.12036): preference pairs. `sft`:
+    cross-entropy alone."""
+    cispo_low: float = Field(0.0, ge=0, le=1)
+    """CISPO: smallest importance weight (1 - eps_low); 0 = no lower bound, as in the paper."""
+    cispo_high: float = Field(5.0, ge=1)
+    """CISPO: largest importance weight. The paper tunes 1 + eps_high and does not print it; 5 is ScaleRL's (arXiv:2510.13786)
+    and TRL's advice."""
+    beta: float = Field(0.1, gt=0)
+    """DPO: strength of the pull to the reference; IPO: its tau."""
+    label_smoothing: float = Field(0.0, ge=0, lt=0.5)
+    """DPO: assumed share of pairs labelled the wrong way round (conservative DPO)."""
+    pair_reference: Literal["start", "behaviour"] = "start"
+    """Reference of DPO and IPO: a frozen copy of the weights the run started from, or the law that sampled each token (online
+    preference tuning; no second model)."""
+    pair_length: Literal["sum", "mean"] | None = None
+    """Log-probability of an answer: the sum over its tokens or their mean; None = sum for `dpo`, mean for `ipo` (the form of
+    the IPO paper's results, says TRL, who asked; its text has the sum)."""
+
+    @property
+    def wants(self) -> Literal["advantages", "pairs", "cross-entropy"]:
+        """The credit this kind is for."""
+        return "pairs" if self.kind in ("dpo", "ipo") else "cross-entropy" if self.kind == "sft" else "advantages"
+
+    @property
+    def by_sequence(self) -> bool:
+        """Whether an answer has one ratio for all its tokens."""
+        return self.kind in ("gspo", "gspo-token")
+
+    @property
+    def mean_of_tokens(self) -> bool:
+        """Whether a pair compares means instead of sums of log-probabilities."""
+        return self.pair_length == "mean" or (self.pair_length is None and self.kind == "ipo")
+
+
+class ValueSettings(FrozenModel):
+    """A value head on the policy's trunk, and GAE (arXiv:1506.02438) on its values: the critic of PPO."""
+
+    gamma: float = Field(1.0, ge=0, le=1)
+    """Discount per own token."""
+    lam: float = Field(0.95, ge=0, le=1)
+    """Lambda of GAE; 1 = return minus value, 0 = one-step error."""
+    whiten: bool = True
+    """Advantages get mean 0 and variance 1 over the batch's RL tokens (unbiased variance + 1e-8, as in verl)."""
+    lr: float | None = Field(None, gt=0)
+    """Peak learning rate of the head, on the policy's schedule; None = the policy's own."""
+    coef: float = Field(0.1, ge=0)
+    """Factor of the value loss 0.5 (V - return)^2 (TRL's 0.1)."""
+    clip: float | None = Field(0.2, gt=0)
+    """A new value counts at most this far from the one before the step, where that makes the loss larger (TRL's 0.2); None = off."""
+    detach: bool = False
+    """The value loss trains the head only, never the trunk."""
+
+
 class TrainSettings(FrozenModel):
     """Settings of `gfcr.train.trainer.Trainer`. Defaults are those the lab was measured with (one update a step)."""
 
@@ -80,6 +140,8 @@ class TrainSettings(FrozenModel):
     (bypass: no extra forward pass, and the ratio itself carries the off-policy correction)."""
     lora: LoraSettings | None = None
     """Train an adapter, not the weights; about ten times the `lr` of full training. None = train all weights."""
+    value: ValueSettings | None = None
+    """The critic of `credit = {name = "gae"}`; None = none."""
     device: str = "cpu"
     """Where the model trains, in torch's words: `cpu`, `cuda`, `cuda:1`, `mps`."""
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
@@ -120,3 +182,29 @@ class TrainSettings(FrozenModel):
             shape = self.lr_floor + (1.0 - self.lr_floor) * 0.5 * (1.0 + math.cos(math.pi * progress))
         warm = min(1.0, (updates + 1) / self.warmup_steps) if self.warmup_steps else 1.0
         return self.lr * shape * warm
+
+
+def mismatch(train: TrainSettings, loss: LossSettings) -> tuple[str, str] | None:
+    """(why, remedy) when settings of the trainer and of the loss contradict each other; None = they go together."""
+    kind = f"loss.kind = {loss.kind!r}"
+    if loss.wants != "advantages":
+        for name in ("kl", "tis_cap", "dual_clip", "value"):
+            if getattr(train, name):
+                return (
+                    f"train.{name} acts on tokens that have an advantage, and {kind} has none"
+                    + (" (its own pull to the reference is loss.beta)" if name == "kl" and loss.wants == "pairs" else ""),
+                    f"leave train.{name} out",
+                )
+    if loss.by_sequence and train.tis_cap is not None:
+        return (
+            f"train.tis_cap weighs single tokens and {kind} whole answers: the two corrections do not multiply to a ratio",
+            "leave train.tis_cap out; train.ratio_base = 'behaviour' makes the answer's own ratio the correction",
+        )
+    if loss.kind == "gspo" and train.value is not None:
+        return f"train.value gives every token its own advantage, and {kind} has one per answer", "set loss.kind = 'gspo-token'"
+    if loss.kind == "cispo" and train.dual_clip is not None:
+        return (
+            f"train.dual_clip bounds a clipped ratio, and {kind} clips a weight (loss.cispo_high)",
+            "leave train.dual_clip out",
+        )
+    return None

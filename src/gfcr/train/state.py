@@ -61,12 +61,14 @@ def _weights(trainer: Trainer) -> dict[str, Tensor]:
     out = _once(trainer.model.state_dict() if adapter is None else adapter.tensors(), "model.")
     if trainer.reference is not None and (adapter is None or trainer.reference is not adapter.reference):
         out |= _once(trainer.reference.state_dict(), "reference.")
+    if trainer.value is not None:
+        out |= _once(trainer.value.state_dict(), "value.")
     return out
 
 
 def dump(trainer: Trainer) -> dict[str, Tensor]:
-    """`model.*`, `reference.*` (when the trainer has one), `optimizer.<moment>.<parameter>`, `counters` (steps, updates), `base`
-    (digest of the weights under an adapter)."""
+    """`model.*`, `reference.*` and `value.*` (when the trainer has them), `optimizer.<moment>.<parameter>`, `counters`
+    (steps, updates), `base` (digest of the weights under an adapter)."""
     out = _weights(trainer)
     out |= _moments(trainer)
     out["counters"] = torch.tensor([trainer.steps, trainer.updates], dtype=torch.int64)
@@ -85,7 +87,7 @@ def _check(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], what: str)
     if missing or unknown or wrong:
         raise DataError(
             f"the {what} in the trainer's state do not fit: missing {missing[:3]}, unknown {unknown[:3]}, shapes {wrong[:3]}",
-            "load a state written by a trainer with the same model and settings (kl > 0 adds the reference)",
+            "load a state written by a trainer with the same model and settings (kl > 0 and preference losses add the reference, train.value the value head)",
         )
 
 

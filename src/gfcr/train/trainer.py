@@ -15,7 +15,7 @@ import copy
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +23,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gfcr.errors import ConfigError
 from gfcr.run.seeds import generator
 from gfcr.train import state
 from gfcr.train.check import check_batch
 from gfcr.train.forward import PolicyForward
 from gfcr.train.lora import Adapter
-from gfcr.train.losses import effective_sample_size, k3, policy_loss, truncated_weights
-from gfcr.train.micro import MicroBatch, micro_batches
-from gfcr.train.settings import TrainSettings
+from gfcr.train.losses import effective_sample_size
+from gfcr.train.micro import micro_batches
+from gfcr.train.objective import SUMS, Objective
+from gfcr.train.preference import compare, pair_tokens, pair_units
+from gfcr.train.settings import LossSettings, TrainSettings, mismatch
+from gfcr.train.value import Critic, ValueHead, criticise
 from gfcr.types.batch import Batch
-
-_SUMS = ("loss", "tokens", "low", "high", "dual", "ratio", "kl", "entropy", "weights", "squares", "weighed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,22 +70,44 @@ class StepStats:
     """Why one or more updates were left out; None = all were made."""
     seconds: float
     """Wall time."""
+    nll: float | None = None
+    """Mean -log p of the tokens with a cross-entropy weight, in nats, unweighted."""
+    pairs: int | None = None
+    """Preference pairs trained, over all updates made."""
+    pair_accuracy: float | None = None
+    """Share of them whose chosen answer gained more over the reference than the rejected one, before each update."""
+    pair_margin: float | None = None
+    """Mean of beta times the difference of those gains, in nats."""
+    value_loss: float | None = None
+    """Mean over RL tokens, before `value.coef`."""
+    explained_variance: float | None = None
+    """Of the returns by the value head before this step: 1 - Var(return - value) / Var(return)."""
 
 
 class Trainer:
-    """AdamW on the clipped policy-gradient and cross-entropy losses of a `Batch`; one process, one device."""
+    """AdamW on the policy-gradient, cross-entropy and preference losses of a `Batch`; one process, one device."""
 
-    def __init__(self, model: Any, settings: TrainSettings, run_seed: int = 0, reference: Any = None) -> None:
-        """`model`: an `AutoModelForCausalLM`, owned from now on; `reference`: the frozen policy of the KL term, by default a
-        copy of `model` as it is now (made only when `settings.kl` > 0)."""
+    def __init__(
+        self,
+        model: Any,
+        settings: TrainSettings,
+        run_seed: int = 0,
+        reference: Any = None,
+        loss: LossSettings | None = None,
+    ) -> None:
+        """`model`: an `AutoModelForCausalLM`, owned from now on; `reference`: the frozen policy of the KL term and of
+        preference losses, by default a copy of `model` as it is now (made only when one is needed); `loss`: None = `ppo`."""
         self.settings = settings
+        self.loss = loss or LossSettings()
+        if wrong := mismatch(settings, self.loss):
+            raise ConfigError(*wrong)
         self.run_seed = run_seed
         wide = torch.float64 if settings.dtype == "float64" else torch.float32
         self.adapter = None if settings.lora is None else Adapter(model, settings.lora, run_seed)
         """What is trained instead of the model's own weights; None = those are."""
         self.model = model.to(device=settings.device, dtype=wide)
         self.reference: Any = None
-        if settings.kl > 0:
+        if settings.kl > 0 or (self.loss.wants == "pairs" and self.loss.pair_reference == "start"):
             start = copy.deepcopy(self.model) if self.adapter is None else self.adapter.frozen()
             frozen = start if reference is None else reference.to(settings.device)
             self.reference = frozen.requires_grad_(False)
@@ -93,10 +117,20 @@ class Trainer:
         self._reference: PolicyForward | None = None
         if self.reference is not None:
             self._reference = PolicyForward(self.reference, settings.logits_chunk, settings.dtype)
+        self.value: ValueHead | None = None
+        if settings.value is not None:
+            self.value = ValueHead(int(model.config.get_text_config().hidden_size)).to(settings.device, wide)
         self.parameters = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         flat = [p for p in self.parameters.values() if p.ndim < 2]
         decayed = [p for p in self.parameters.values() if p.ndim >= 2]
-        groups = [{"params": decayed, "weight_decay": settings.weight_decay}, {"params": flat, "weight_decay": 0.0}]
+        groups: list[dict[str, Any]] = [
+            {"params": decayed, "weight_decay": settings.weight_decay, "pace": 1.0},
+            {"params": flat, "weight_decay": 0.0, "pace": 1.0},
+        ]
+        if self.value is not None and settings.value is not None:
+            pace = 1.0 if settings.value.lr is None else settings.value.lr / settings.lr
+            groups.append({"params": list(self.value.parameters()), "weight_decay": 0.0, "pace": pace})
+            self.parameters |= {f"value_head.{name}": p for name, p in self.value.named_parameters()}
         self.optimizer = torch.optim.AdamW(
             [g for g in groups if g["params"]], lr=settings.lr, betas=settings.betas, eps=settings.eps, fused=True
         )
@@ -117,9 +151,9 @@ class Trainer:
         kind this trainer has no loss for. Rows without a loss token take no part.
         """
         began, counted = time.perf_counter(), self.tokens
-        check_batch(batch, self.policy.vocabulary, self.settings.kl)
+        check_batch(batch, self.policy.vocabulary, self.settings.kl, self.loss, self.value is not None)
         lr = self.settings.learning_rate(progress, self.updates)
-        needed = batch.rl_mask | (batch.ce_weights != 0)
+        needed = batch.rl_mask | (batch.ce_weights != 0) | pair_tokens(batch)
         active = np.flatnonzero(np.bincount(batch.row_of_token()[needed], minlength=len(batch)))
         self.steps += 1
         if not len(active):
@@ -137,16 +171,17 @@ class Trainer:
                 tokens=0,
                 rl_tokens=0,
                 updates=0,
-                skipped="no RL or CE tokens",
+                skipped="no RL or CE tokens" + (" and no pairs" if self.loss.wants == "pairs" else ""),
                 seconds=time.perf_counter() - began,
             )
+        batch, critic = self._criticise(batch)
         minibatches = self._minibatches(batch, active)
         reference = self._reference_logps(batch)
         proximal = self._proximal_logps(batch, minibatches)
-        sums, norms, losses, reasons = np.zeros(len(_SUMS)), [], [], []
+        sums, norms, losses, reasons = np.zeros(len(SUMS)), [], [], []
         for number, rows in enumerate(minibatches):
             lr = self.settings.learning_rate(progress, self.updates)
-            found = self._accumulate(batch, rows, proximal, reference)
+            found = self._accumulate(batch, rows, proximal, reference, critic)
             norm = self._norm()
             if not (math.isfinite(found[0]) and math.isfinite(norm)):
                 reasons.append(f"update {number + 1} of {len(minibatches)}: loss {found[0]:.6g}, gradient norm {norm:.6g}")
@@ -156,11 +191,10 @@ class Trainer:
             sums += found
             norms.append(norm)
             losses.append(found[0])
-        at = dict(zip(_SUMS, sums, strict=True))
-        n = at["tokens"]
+        at = dict(zip(SUMS, sums, strict=True))
 
-        def mean(name: str) -> float | None:
-            return at[name] / n if n else None
+        def mean(name: str, over: str = "tokens") -> float | None:
+            return at[name] / at[over] if at[over] else None
 
         return StepStats(
             loss=float(np.mean(losses)) if losses else None,
@@ -178,16 +212,35 @@ class Trainer:
             updates=len(losses),
             skipped="; ".join(reasons) + " (weights and optimiser state left as they were)" if reasons else None,
             seconds=time.perf_counter() - began,
+            nll=mean("nll", "ce_tokens"),
+            pairs=int(at["pairs"]) if self.loss.wants == "pairs" else None,
+            pair_accuracy=mean("pair_right", "pairs"),
+            pair_margin=mean("pair_margin", "pairs"),
+            value_loss=mean("value") if critic else None,
+            explained_variance=critic.explained if critic else None,
         )
 
     def _minibatches(self, batch: Batch, active: np.ndarray) -> list[np.ndarray]:
-        """Row indices of every update: each epoch shuffles the rows that have a loss and splits them evenly."""
+        """Row indices of every update: each epoch shuffles the rows that have a loss and splits them evenly (rows joined by
+        preference pairs together)."""
         out = []
+        units = pair_units(batch, active)
         for epoch in range(self.settings.epochs):
             draw = generator(self.run_seed, self.settings.seed_purpose, batch.round, epoch)
-            parts = np.array_split(draw.permutation(active), min(self.settings.minibatches, len(active)))
-            out += [np.sort(part) for part in parts]
+            parts = np.array_split(draw.permutation(len(units)), min(self.settings.minibatches, len(units)))
+            out += [np.sort(np.concatenate([units[i] for i in part])) for part in parts]
         return out
+
+    def _criticise(self, batch: Batch) -> tuple[Batch, Critic | None]:
+        """The batch with advantages made of its rewards and of the values under the weights before this step."""
+        if batch.token_rewards is None or self.value is None or self.settings.value is None:
+            return batch, None
+        values = np.full(len(batch.rl_mask), np.nan)
+        with torch.no_grad():
+            for micro in micro_batches(batch, batch.rl_mask, self.settings.micro_tokens):
+                values[micro.tokens] = self.policy.values(micro, self.value).double().cpu().numpy()
+        advantages, critic = criticise(batch, values, self.settings.value)
+        return replace(batch, advantages=advantages.astype(np.float32)), critic
 
     def _logps(self, forward: PolicyForward, batch: Batch, needed: np.ndarray) -> np.ndarray:
         """float32[N] log-probabilities where `needed`, NaN elsewhere; no gradient."""
@@ -199,10 +252,15 @@ class Trainer:
         return out
 
     def _reference_logps(self, batch: Batch) -> np.ndarray | None:
-        """The batch's own where it has them, else the reference model's; None when no KL is wanted or reported."""
-        missing = batch.rl_mask & np.isnan(batch.reference)
+        """The batch's own where it has them, else the reference model's (or, for pairs, the law that sampled the tokens); None
+        when no KL is wanted or reported."""
+        pairs = pair_tokens(batch)
+        if pairs.any() and self.loss.pair_reference == "behaviour":
+            return batch.behaviour
+        wanted = batch.rl_mask | pairs
+        missing = wanted & np.isnan(batch.reference)
         if self._reference is None:
-            return None if missing.any() or not batch.rl_mask.any() else batch.reference
+            return None if missing.any() or not wanted.any() else batch.reference
         if not missing.any():
             return batch.reference
         return np.where(missing, self._logps(self._reference, batch, missing), batch.reference)
@@ -222,91 +280,46 @@ class Trainer:
         out = batch.proximal.astype(np.float64 if self.settings.dtype == "float64" else np.float32)
         return np.where(missing, self._logps(self.policy, batch, missing), out) if missing.any() else out
 
-    def _accumulate(self, batch: Batch, rows: np.ndarray, proximal: np.ndarray, reference: np.ndarray | None) -> np.ndarray:
-        """Gradients of one minibatch's loss into `.grad`; returns the sums of `_SUMS` over its RL tokens."""
+    def _accumulate(
+        self,
+        batch: Batch,
+        rows: np.ndarray,
+        proximal: np.ndarray,
+        reference: np.ndarray | None,
+        critic: Critic | None = None,
+    ) -> np.ndarray:
+        """Gradients of one minibatch's loss into `.grad`; returns its `SUMS`."""
         part = batch.rows(rows)
         place = np.concatenate([np.arange(batch.offsets[i], batch.offsets[i + 1]) for i in rows])
-        rl, ce = part.token_weights(), part.token_weights(ce=True) * part.ce_weights
-        needed = part.rl_mask | (part.ce_weights != 0)
-        total: Tensor | None = None
-        for micro in micro_batches(part, needed, self.settings.micro_tokens):
+        known_reference = None if reference is None else reference[place]
+        objective = Objective(self.settings, self.loss, part, known_reference, critic and critic.cut(place))
+        paired = pair_tokens(part)
+        micros = micro_batches(part, part.rl_mask | (part.ce_weights != 0) | paired, self.settings.micro_tokens)
+        if paired.any() and len(micros) > 1:  # a pair's rows may lie in different micro-batches
+            assert known_reference is not None
+            objective.pairs = compare(part, self._logps(self.policy, part, paired), known_reference, self.loss)
+        detach = self.settings.value is not None and self.settings.value.detach
+        total = torch.from_numpy(np.zeros(len(SUMS)))
+        for micro in micros:
             where = micro.tokens
-            logp, entropy = self.policy(micro, part.input_ids[where], part.temperature[where])
+            logp, entropy, values = self.policy.with_values(
+                micro, part.input_ids[where], part.temperature[where], self.value, detach=detach
+            )
+            assert entropy is not None
             at = place[where]
             known = proximal[at]
             if (fresh := np.isnan(known) & part.rl_mask[where]).any():
                 known = np.where(fresh, logp.detach().cpu().numpy(), known)
                 proximal[at] = known
-            loss, sums = self._loss(part, micro, logp, entropy, known, None if reference is None else reference[at], rl, ce)
+            if paired.any() and objective.pairs is None:
+                assert known_reference is not None
+                seen = np.full(len(paired), np.nan)
+                seen[where] = logp.detach().cpu().numpy()
+                objective.pairs = compare(part, seen, known_reference, self.loss)
+            loss, sums = objective.share(micro, logp, entropy, known, values)
             loss.backward()
-            total = sums if total is None else total + sums
-        assert total is not None
-        return total.cpu().numpy()
-
-    def _loss(
-        self,
-        part: Batch,
-        micro: MicroBatch,
-        logp: Tensor,
-        entropy: Tensor | None,
-        proximal: np.ndarray,
-        reference: np.ndarray | None,
-        rl: np.ndarray,
-        ce: np.ndarray,
-    ) -> tuple[Tensor, Tensor]:
-        """The micro-batch's share of the minibatch loss, and its `_SUMS`."""
-        s, where = self.settings, micro.tokens
-        mask = part.rl_mask[where]
-
-        def send(values: np.ndarray, fill: float) -> Tensor:  # outside the RL mask stand harmless constants, never a NaN
-            return torch.as_tensor(np.where(mask, values, fill), dtype=logp.dtype, device=logp.device)
-
-        # the weight goes into the advantage: for a negative one (noise correction) the clip must see the sign it ends up with
-        advantages = send(part.advantages[where] * np.where(mask, part.rl_weights[where], 0.0), 0.0)
-        sampled = part.behaviour[where]
-        behaviour = send(sampled, np.nan)
-        near = send(proximal, 0.0)
-        base = torch.where(torch.isnan(behaviour), near, behaviour) if s.ratio_base == "behaviour" else near
-        is_rl = torch.as_tensor(mask, device=logp.device)
-        current = torch.where(is_rl, logp, torch.zeros_like(logp))
-        base = torch.where(is_rl, base, torch.zeros_like(base))
-        terms = policy_loss(current, base, advantages, clip_low=s.clip_low, clip_high=s.clip_high, dual_clip=s.dual_clip)
-        weights = truncated_weights(current.detach() if s.ratio_base == "behaviour" else near, behaviour, s.tis_cap)
-        per_token = terms.loss if s.tis_cap is None else terms.loss * weights
-        kl = torch.zeros_like(logp)
-        if reference is not None:
-            kl = torch.where(is_rl, k3(current, send(reference, 0.0)), kl)
-            if s.kl:  # not times the RL weights: those correct the reward's gradient, the KL holds wherever the policy spoke
-                leaves = 1.0 if part.multiplicity is None else send(part.multiplicity[where], 0.0)
-                per_token = per_token + s.kl * kl * leaves
-        w = torch.as_tensor(rl[where], dtype=logp.dtype, device=logp.device)
-        loss = (w * per_token).sum()
-        if ce.any():
-            loss = loss - (torch.as_tensor(ce[where], dtype=logp.dtype, device=logp.device) * logp).sum()
-        with torch.no_grad():
-            weighed = is_rl & ~torch.isnan(behaviour)
-            used = torch.where(weighed, weights, torch.zeros_like(weights))
-            assert entropy is not None
-            wide = torch.float32 if logp.device.type == "mps" else torch.float64  # mps has no float64
-            sums = torch.stack(
-                [
-                    x.to(wide).sum()
-                    for x in (
-                        loss,
-                        is_rl,
-                        terms.clipped_low,
-                        terms.clipped_high,
-                        terms.clipped_dual,
-                        torch.where(is_rl, terms.ratio, 0.0),
-                        kl,
-                        torch.where(is_rl, entropy, 0.0),
-                        used,
-                        used * used,
-                        weighed,
-                    )
-                ]
-            )
-        return loss, sums
+            total += sums.cpu()
+        return total.numpy() + objective.whole()
 
     def _norm(self) -> float:
         grads = [p.grad for p in self.parameters.values() if p.grad is not None]
@@ -317,7 +330,7 @@ class Trainer:
             with_grad = [p for p in self.parameters.values() if p.grad is not None]
             torch.nn.utils.clip_grads_with_norm_(with_grad, limit, torch.tensor(norm, device=self.settings.device))
         for group in self.optimizer.param_groups:
-            group["lr"] = lr
+            group["lr"] = lr * group["pace"]
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.updates += 1

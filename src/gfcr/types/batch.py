@@ -75,6 +75,11 @@ class Batch:
     leaves: np.ndarray | None = None
     """int32[R]: leaves of each row; None = 1 everywhere."""
     preferences: tuple[PreferencePair, ...] = ()
+    pair_mask: np.ndarray | None = None
+    """bool[N]: tokens whose log-probabilities a preference pair compares; None without pairs."""
+    token_rewards: np.ndarray | None = None
+    """float32[N]: reward that comes with the token, NaN outside `rl_mask`; a critic makes advantages of them (`advantages` are
+    NaN until then). None = the advantages are given."""
     rewards: Mapping[str, np.ndarray] = field(default_factory=dict)
     """float32[R] by reward name; NaN = None."""
     media: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
@@ -173,6 +178,8 @@ TOKEN_FIELDS = (
     "versions",
     "parents",
     "multiplicity",
+    "pair_mask",
+    "token_rewards",
 )
 
 

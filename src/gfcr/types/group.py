@@ -46,19 +46,29 @@ class Drop(StrEnum):
     PRUNED = "pruned"
     STALE = "stale"
     NO_LOSS = "no_loss"
-    """Its method uses it for the baseline only."""
+    """Its method uses it for the baseline only, or not at all (an answer in no preference pair, a wrong one under rejection
+    sampling)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Credit:
     """What the optimiser gets for one member (S in the survey)."""
 
-    advantage: float | np.ndarray = 0.0
-    """One value for all RL tokens, or float32[n] over the trained path's tokens (0 where none)."""
+    advantage: float | np.ndarray | None = 0.0
+    """One value for all RL tokens, or float32[n] over the trained path's tokens (0 where none). None = no RL loss: the
+    member's own tokens are trained by cross-entropy or in preference pairs, or `rewards` say what a critic needs."""
     weight: float = 1.0
     """Multiplies the member's RL loss (off-policy weight, noise correction)."""
     ce_weight: float = 0.0
-    """Cross-entropy weight of its CE tokens."""
+    """Cross-entropy weight of its CE tokens; without an advantage of its own tokens too."""
+    rewards: np.ndarray | None = None
+    """float32[n] over the trained path's tokens: the reward that comes with each, for a critic to turn into advantages;
+    None = there is nothing to turn."""
+
+    @property
+    def reinforces(self) -> bool:
+        """Whether the member's own tokens have an RL loss."""
+        return self.advantage is not None or self.rewards is not None
 
 
 @dataclass(frozen=True, slots=True)
