@@ -188,7 +188,7 @@ def test_the_hash_changes_with_every_single_value():
         node = data
         for key in path[:-1]:
             node = node[key]
-        for other in (not value,) if isinstance(value, bool) else (value + 1, value * 0.5, value - 1):
+        for other in (not value,) if isinstance(value, bool) else (value + 1, value * 0.5 or 0.25, value - 1):
             node[path[-1]] = other
             try:
                 recipe = parse(data)
