@@ -11,9 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from gfcr.context import Build
+from gfcr.filter.credit.batch import rl_tokens
 from gfcr.filter.credit.supervised import reward_of
 from gfcr.registry import Faithfulness, FrozenModel, Slot, method
-from gfcr.types import Credit, Group, LossRole, Member, path_length
+from gfcr.types import Credit, Group, Member
 
 
 @method(
@@ -41,27 +42,25 @@ class GAE:
         return {m.rollout.id: self._rewards(m) for m in members}
 
     def _rewards(self, member: Member) -> Credit | None:
-        path = member.rollout.trained_path
-        own = np.zeros(path_length(path), bool)
-        starts, at = {}, 0
-        for node in path:
-            starts[node.id] = at
-            at += len(node.segment)
-            own[starts[node.id] : at] = node.segment.role is LossRole.RL
+        own = rl_tokens(member.rollout)
         places = np.flatnonzero(own)
         if not len(places):
             return None
         rewards = np.zeros(len(own), np.float32)
         rewards[places[-1]] = reward_of(member)
         if self.settings.steps:
-            for end, value in self._steps(member, starts):
+            for end, value in self._steps(member):
                 before = places[places < end]
                 if len(before):
                     rewards[before[-1]] += self.settings.steps * value
         return Credit(None, rewards=rewards)
 
-    def _steps(self, member: Member, starts: dict[str, int]) -> list[tuple[int, float]]:
+    def _steps(self, member: Member) -> list[tuple[int, float]]:
         """(end, value) of scored steps in offsets of the trained path; scores have those of the sampled one."""
+        starts, at = {}, 0
+        for node in member.rollout.trained_path:
+            starts[node.id] = at
+            at += len(node.segment)
         out, at = [], 0
         for node in member.rollout.path:
             for score in member.signals.steps:

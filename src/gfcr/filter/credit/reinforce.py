@@ -35,6 +35,9 @@ class ReinforcePlusPlus:
         gamma: float = Field(1.0, ge=0, le=1)
         """Discount per RL token; 1 gives every token of an answer its reward. Tokens of others discount nothing."""
 
+        def traits(self) -> frozenset[str]:
+            return frozenset({"per-token advantages"} if self.gamma != 1 else ())
+
     def __init__(self, settings: Settings, build: Build) -> None:
         self.settings = settings
 

@@ -60,6 +60,9 @@ class Rejection:
         balance: bool = False
         """Weights of a group sum to 1, so that easy tasks, with many right answers, do not dominate."""
 
+        def traits(self) -> frozenset[str]:
+            return frozenset({"ignores shaped reward"} if self.threshold is None and self.keep == "right" else ())
+
     def __init__(self, settings: Settings, build: Build) -> None:
         self.settings = settings
 
