@@ -41,7 +41,10 @@ def test_shipped_recipes_compose(cli, name: str) -> None:
 
 def test_shipped_recipes_share_model_and_training() -> None:
     recipes = [load(name) for name in LAB]
-    for section in ("model", "engine", "generate", "train", "loss", "budget", "evaluate"):
+    for section in ("model", "engine", "budget", "evaluate"):
+        assert len({getattr(r, section).model_dump_json() for r in recipes}) == 1, section
+    recipes = [r for r in recipes if r.name not in {"ppo", "cispo", "gspo", "dpo", "rft"}]  # each its own loss
+    for section in ("generate", "train", "loss"):
         assert len({getattr(r, section).model_dump_json() for r in recipes}) == 1, section
     assert len({r.name for r in recipes}) == len(recipes)
 

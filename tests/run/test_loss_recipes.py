@@ -32,7 +32,7 @@ RECIPES = {
     "rft": ("generate.topology.k=4",),
 }
 FIGURES = {
-    "ppo": {"value_loss", "explained_variance", "ratio", "kl", "entropy", "clip_high"},
+    "ppo": {"value_loss", "explained_variance", "ratio", "kl", "entropy", "clip_high", "clip_low"},
     "cispo": {"ratio", "kl", "entropy", "clip_high", "clip_low"},
     "gspo": {"ratio", "kl", "entropy", "clip_high", "clip_low"},
     "dpo": {"pairs", "pair_accuracy", "pair_margin", "nll"},
