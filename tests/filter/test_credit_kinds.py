@@ -10,7 +10,7 @@ from gfcr.context import Build
 from gfcr.filter.assemble import build_batch
 from gfcr.filter.credit.gae import GAE
 from gfcr.filter.credit.pairs import PreferencePairs
-from gfcr.filter.credit.supervised import Rejection
+from gfcr.filter.credit.supervised import AdvantageWeighted, Rejection
 from gfcr.run.metrics import step_metrics
 from gfcr.types import Credit, Drop, LossRole, Normalise, Preference, SegmentKind, StepScore
 from group_cases import action, group, member, plain, rollout
@@ -196,3 +196,16 @@ def test_answers_nobody_trains_on_count_as_discarded_and_the_group_as_trained():
     round_, members = drive(["#00", "#01", "#02", "#03"], {"name": "rejection"}, loss={"kind": "sft"})
     assert [m.in_loss for m in members] == [True, False, False, False]
     assert step_metrics(list(round_.groups.values()), round_.decisions)["groups_trained"] == 1
+
+
+@pytest.mark.parametrize("rewards", [[0.1] * 3, [0.2] * 8, [0.35] * 7], ids=str)
+def test_float_noise_makes_no_pair_and_no_weight(rewards):
+    """NousResearch/atropos#481, radixark/miles#701: equal rewards are equal, whatever their mean rounds to."""
+    made = group(rewards)
+    for i, one in enumerate(made.members.values()):
+        one.rollout = rollout(one.rollout.id, plain(SegmentKind.PROMPT, 2), action(3 + i))
+        one.signals = type(one.signals)(one.signals.verdicts, "v", {}, rewards[i] + (1e-9 if i == 1 else 0.0))
+    members = list(made.members.values())
+    assert PreferencePairs(PreferencePairs.Settings(), BUILD).pairs(members) == []
+    weights = AdvantageWeighted(AdvantageWeighted.Settings(beta=0.01), BUILD).credit(made, members)
+    assert {round(credit.ce_weight, 6) for credit in weights.values()} == {1.0}

@@ -32,7 +32,8 @@ def _scored(monkeypatch):
 
 
 def test_every_credit_is_under_these_tests():
-    assert set(CREDITS) == set(INDEX[Slot.CREDIT])
+    labels = {"gae", "pairs", "rejection", "awr"}  # they yield no advantages: test_credit_kinds.py
+    assert set(CREDITS) | labels == set(INDEX[Slot.CREDIT])
 
 
 def scored(rewards, credit, n_tasks=1, admission=None, **more):
