@@ -1,6 +1,8 @@
 """Conversion of a GGUF file, on a llama of two layers with Q4_1 weights that the test writes itself."""
 
 import json
+import os
+import time
 
 import numpy as np
 import pytest
@@ -85,6 +87,9 @@ def write(path, rng):
 def converted(tmp_path_factory):
     place = tmp_path_factory.mktemp("gguf")
     stored = write(place / "tiny.gguf", np.random.default_rng(0))
+    for name, age in ((".hf-killed", 86_400), (".hf-at-work", 60)):
+        (place / name).mkdir()
+        os.utime(place / name, (time.time() - age,) * 2)
     convert(place / "tiny.gguf", place / "hf", "float32")
     return place, stored
 
@@ -107,7 +112,8 @@ def test_the_directory_is_plain_and_complete_and_left_alone(converted):
     place, _ = converted
     config = json.loads((place / "hf" / "config.json").read_text())
     assert "quantization_config" not in config
-    assert sorted(p.name for p in place.iterdir()) == ["hf", "tiny.gguf"]  # no scratch directory stays
+    # neither its own scratch directory stays nor a killed conversion's; one that may be at work does
+    assert sorted(p.name for p in place.iterdir()) == [".hf-at-work", "hf", "tiny.gguf"]
     before = (place / "hf" / "model.safetensors").stat().st_mtime_ns
     convert(place / "tiny.gguf", place / "hf", "float32")
     assert (place / "hf" / "model.safetensors").stat().st_mtime_ns == before

