@@ -31,6 +31,7 @@ TORCH_ROOMS = (
     "domains.programs.freeze",
     "domains.programs.student",
     "domains.programs.decode",
+    "integrations.trl.",  # but not the package itself, which is light
 )
 
 

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Parts:
-    """The running parts of one recipe."""
+class RolloutParts:
+    """The running parts of one recipe, up to the batch; whoever trains on it stands outside."""
 
     recipe: Recipe
     seed: int
@@ -51,13 +51,19 @@ class Parts:
     cascade: Cascade
     renderer: TokenizerRenderer
     engine: Engine
-    trainer: Trainer
     stop: StopSpec
     round_settings: RoundSettings
     about_tasks: dict[str, Any]
     """What is told of the task source: number of tasks, what columns were taken for, notes."""
     dropped: int = 0
     """Tasks left out because their prompts are too long (`generate.prompt.overflow`)."""
+
+
+@dataclass
+class Parts(RolloutParts):
+    """The running parts of one recipe, with the reference trainer."""
+
+    trainer: Trainer
 
 
 def facts(recipe: Recipe) -> Facts:
@@ -157,9 +163,14 @@ def build(recipe: Recipe, seed: int) -> Parts:
 
     place = model_path(recipe.model.path)
     tokenizer = load_tokenizer(place)
-    decode = TokenizerRenderer(tokenizer).decoder()
     trainer = Trainer(load_model(place, recipe.train.device, "float32"), recipe.train, seed, loss=recipe.loss)
-    engine = make_engine(recipe, place, decode)
+    engine = make_engine(recipe, place, TokenizerRenderer(tokenizer).decoder())
+    return Parts(**vars(rollout_parts(recipe, seed, loaded, tokenizer, engine, trainer.model)), trainer=trainer)
+
+
+def rollout_parts(recipe: Recipe, seed: int, loaded: TaskSet, tokenizer: Any, engine: Engine, model: Any) -> RolloutParts:
+    """The parts of a recipe that composes, around an engine; `model` says in its generation_config what ends an answer. Raises
+    ConfigError for what cannot work with the engine."""
     able = engine.capabilities()
     refuse_bans(recipe, able.vocabulary)
     prompt, longest = recipe.generate.prompt, recipe.generate.max_tokens
@@ -168,11 +179,9 @@ def build(recipe: Recipe, seed: int) -> Parts:
         fitting(what, found, renderer, able.max_length, longest, able.vocabulary, prompt.overflow == "drop")
         for what, found in (("tasks", loaded.tasks), ("held-out tasks", loaded.heldout))
     )
-    generation = getattr(getattr(trainer.model, "generation_config", None), "eos_token_id", None)
-    stop = stop_spec(renderer.codec, generation, renderer.turn_end, recipe.generate.stop_strings, able.vocabulary)
-    context = Build(seed, tasks, recipe.control.groups, recipe.k, longest, loaded.privileged, decode)
-    settings = round_settings(recipe, able.max_length)
-    return Parts(
+    generation = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    context = Build(seed, tasks, recipe.control.groups, recipe.k, longest, loaded.privileged, renderer.decoder())
+    return RolloutParts(
         recipe,
         seed,
         tasks,
@@ -181,9 +190,8 @@ def build(recipe: Recipe, seed: int) -> Parts:
         make_cascade(recipe, context),
         renderer,
         engine,
-        trainer,
-        stop,
-        settings,
+        stop_spec(renderer.codec, generation, renderer.turn_end, recipe.generate.stop_strings, able.vocabulary),
+        round_settings(recipe, able.max_length),
         loaded.about(),
         len(loaded.tasks) - len(tasks) + len(loaded.heldout) - len(heldout),
     )
@@ -266,8 +274,14 @@ def make_engine(recipe: Recipe, place: Path, decode: Any) -> Engine:
         from gfcr.engine.scripted import ScriptedEngine
 
         return ScriptedEngine()
-    from gfcr.engine.embedded import EmbeddedEngine, EmbeddedSettings
     from gfcr.engine.models import load_model
+
+    return embedded_engine(recipe, load_model(place, recipe.engine.device, recipe.engine.dtype), decode)
+
+
+def embedded_engine(recipe: Recipe, model: Any, decode: Any) -> Engine:
+    """The embedded engine around a model, which is the engine's from here on; in processes of its own where the recipe says so."""
+    from gfcr.engine.embedded import EmbeddedEngine, EmbeddedSettings
 
     section = recipe.engine
     settings = EmbeddedSettings(
@@ -277,7 +291,6 @@ def make_engine(recipe: Recipe, place: Path, decode: Any) -> Engine:
         max_length=section.max_length,
         check_tokens=section.check_tokens,
     )
-    model = load_model(place, section.device, section.dtype)
     if section.workers == 1:
         return EmbeddedEngine(model, settings, decode=decode)
     from gfcr.engine.workers import WorkerEngine

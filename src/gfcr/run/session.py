@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import Any
 
 from gfcr import __version__
-from gfcr.build import Parts, build
+from gfcr.build import Parts, RolloutParts, build
 from gfcr.context import View
 from gfcr.drivers.wave import WaveDriver
 from gfcr.errors import GfcrError
@@ -23,7 +23,7 @@ from gfcr.generate.fit import digest
 from gfcr.recipe import Recipe, parse
 from gfcr.round import Round
 from gfcr.run.budget import Budget
-from gfcr.run.directory import ResumePoint, RunDirectory, StepRecord, Tampered
+from gfcr.run.directory import ResumePoint, RunDirectory, RunDirectoryError, StepRecord, Tampered
 from gfcr.run.evaluate import evaluate
 from gfcr.run.ledger import Ledger
 from gfcr.run.metrics import EMPTY, ledger_metrics, step_metrics
@@ -92,6 +92,10 @@ class Session:
             session = cls(parts, directory, progress)
             point = directory.resume_point()
             if point is not None:
+                if "session" not in point.state:
+                    raise RunDirectoryError(
+                        f"{path} holds the rounds of a run that a trainer outside gfcr leads", "resume it there (docs/trl.md)"
+                    )
                 session._restore(point)
         except BaseException:
             directory.close()
@@ -271,7 +275,7 @@ class Session:
         self.directory.close()
 
 
-def environment(parts: Parts) -> dict[str, Any]:
+def environment(parts: RolloutParts) -> dict[str, Any]:
     """Facts that must be equal for a bit-equal continuation."""
     import torch
     import transformers
