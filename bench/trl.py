@@ -21,6 +21,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from bench.record import emit, machine
+
 ARMS = {
     "trl": "TRL 1.16 GRPOTrainer, model.generate",
     "a": "(a) GfcrGRPOTrainer, recipe trl_grpo: the same objective",
@@ -303,16 +305,6 @@ def markdown(rows: list[dict[str, Any]], target: float) -> str:
     return "\n".join(lines)
 
 
-def machine() -> dict[str, Any]:
-    """What the figures were taken on."""
-    from importlib.metadata import version
-
-    from gfcr.run.session import _cpu
-
-    packages = {name: version(name) for name in ("torch", "transformers", "trl", "numpy")}
-    return {"cpu": _cpu(), "cores": os.cpu_count(), "load": [round(x, 1) for x in os.getloadavg()], **packages}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs/bench-trl"))
@@ -340,11 +332,13 @@ def main() -> None:
             subprocess.run(command, env=environment, check=True)
     runs = [json.loads(path.read_text()) for path in sorted(chosen.out.glob("*-*.json"))]
     rows = summary([r for r in runs if r["target"] == chosen.target], chosen.target)
-    result = {"bench": "trl", "machine": machine(), "target": chosen.target, "arms": rows}
-    (chosen.out / "summary.json").write_text(json.dumps(result, indent=1))
+    (chosen.out / "summary.json").write_text(
+        json.dumps({"target": chosen.target, "machine": machine(), "arms": rows}, indent=1)
+    )
     text = markdown(rows, chosen.target)
     (chosen.out / "summary.md").write_text(text + "\n")
     print(text)
+    emit("trl", {"target": chosen.target, "arms": rows})
 
 
 if __name__ == "__main__":

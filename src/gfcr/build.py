@@ -55,7 +55,7 @@ class RolloutParts:
     round_settings: RoundSettings
     about_tasks: dict[str, Any]
     """What is told of the task source: number of tasks, what columns were taken for, notes."""
-    dropped: int = 0
+    dropped: int
     """Tasks left out because their prompts are too long (`generate.prompt.overflow`)."""
 
 
