@@ -114,7 +114,7 @@ def test_rounds_and_runs_do_not_continue_each_other(tmp_path):
     with pytest.raises(RunDirectoryError, match="a trainer outside gfcr leads"):
         Session.resume(tmp_path / "rounds", any_environment=True)
     session = Session.create(first.recipe, 0, tmp_path / "run")
-    session._begin()
+    session._begin(session._publish())
     session.close()
     with pytest.raises(RunDirectoryError, match="a run of gfcr's own trainer"):
         rounds(tmp_path / "run", any_environment=True)
@@ -163,6 +163,9 @@ def test_what_each_way_carries_is_let_through():
         refuse(load(name), exporters.WORKER)
     refuse(load("trl_grpo"), exporters.ROLLOUT_FUNC)
     refuse(load("trl_grpo", ["filter.credit=dr-grpo"]), exporters.ROLLOUT_FUNC)
+    for name, part in (("cispo", "loss.kind = 'cispo'"), ("dpo", "loss.kind = 'dpo'"), ("ppo", "train.value")):
+        with pytest.raises(ConfigError, match=f"cannot carry {part}: that is a part of gfcr's own trainer"):
+            refuse(load(name), exporters.TRAINER)
     with pytest.raises(ConfigError, match="cannot carry packed rows"):
         refuse(load("grpo", ["loss.packed=true"]), exporters.TRAINER)
     with pytest.raises(ConfigError, match=r"cannot average the loss as loss.normalise = 'constant'"):

@@ -105,6 +105,17 @@ def refuse(recipe: Recipe, exporter: Exporter) -> None:
             f"{exporter.name} cannot carry {' nor '.join(lacking)}, which the recipe {recipe.name!r} asks for",
             exporter.instead,
         )
+    own = {
+        "loss.kind": (recipe.loss.kind, "ppo"),
+        "train.value": (recipe.train.value, None),
+        "train.dual_clip": (recipe.train.dual_clip, None),
+    }
+    for name, (given, usual) in own.items():
+        if given != usual:
+            raise ConfigError(
+                f"{exporter.name} cannot carry {name}{f' = {given!r}' if isinstance(given, str) else ''}: that is a part of gfcr's own trainer, and the loss is TRL's",
+                f"leave {name} out (TRL has a loss_type of its own), or train with gfcr's own trainer (`gfcr run`)",
+            )
     if recipe.loss.packed:
         raise ConfigError(f"{exporter.name} cannot carry packed rows (loss.packed = true)", "set loss.packed = false")
     if (how := recipe.loss.normalise) not in exporter.normalise:
