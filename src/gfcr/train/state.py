@@ -4,11 +4,13 @@ weight is stored once; loading copies into the existing parameters, so optimiser
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -147,9 +149,19 @@ def save(trainer: Trainer, directory: Path) -> list[Path]:
     model = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
     rest = {name: t for name, t in tensors.items() if not name.startswith("model.")}
     paths = [directory / (MODEL_FILE if adapter is None else lora.FILE), directory / TRAINER_FILE]
-    save_file(model if adapter is None else adapter.outward(model), paths[0], metadata={"format": "pt"})
-    save_file(rest, paths[1])
+    _write(model if adapter is None else adapter.outward(model), paths[0], {"format": "pt"})
+    _write(rest, paths[1])
     return paths if adapter is None else [*paths, adapter.write_config(directory)]
+
+
+def _write(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
+    """Raises OSError for what the file system refuses (a full disk, say); safetensors has an error of its own for it."""
+    try:
+        save_file(tensors, path, metadata=metadata)
+    except SafetensorError as error:
+        if (code := re.search(r"os error (\d+)", str(error))) is None:
+            raise
+        raise OSError(int(code.group(1)), str(error)) from error
 
 
 def load(trainer: Trainer, directory: Path) -> None:
