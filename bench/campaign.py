@@ -10,16 +10,28 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import NamedTuple
 
 from bench.runs import LEARNING_RATES, REPORTING_SEEDS, compare
 
-ARMS = {
-    "B3": ("grpo", "dapo", "informative", "quickstart", "oracle"),
-    "HARD": ("grpo", "ar3po"),
-    "B1": ("grpo", "dapo", "informative", "quickstart"),
-    "B2": ("grpo", "dapo", "informative", "quickstart"),
+
+class Pool(NamedTuple):
+    arms: tuple[str, ...]
+    budget: int
+    """Generated tokens a run."""
+    samples: int = 2
+    """Answers per held-out task and evaluation."""
+    settings: tuple[str, ...] = ()
+    """Of every arm."""
+
+
+SELECTING = ("grpo", "dapo", "informative", "quickstart")
+POOLS = {
+    "B3": Pool((*SELECTING, "oracle"), 150_000),
+    "HARD": Pool(("grpo", "ar3po"), 120_000, settings=("train.kl=0",)),  # measured before the recipes had their anchor
+    "B1": Pool(SELECTING, 75_000, samples=1),
+    "B2": Pool(SELECTING, 75_000, samples=1),
 }
-BUDGET = {"B3": 150_000, "HARD": 120_000, "B1": 150_000, "B2": 150_000}
 
 
 def main() -> None:
@@ -28,26 +40,23 @@ def main() -> None:
     parser.add_argument("--pools", default="B3,HARD,B1,B2")
     parser.add_argument("--seeds", default=REPORTING_SEEDS)
     parser.add_argument("--jobs", default="2")
-    parser.add_argument("--budget", type=int, help="generated tokens a run; default: the pool's")
-    parser.add_argument("--samples", type=int, default=2, help="answers per held-out task and evaluation")
     args = parser.parse_args()
-    for pool in args.pools.split(","):
+    for name in args.pools.split(","):
+        pool = POOLS[name]
+        settings = (f"tasks.pool={name}", f"evaluate.samples={pool.samples}", *pool.settings)
         result = compare(
-            args.out / pool,
-            ARMS[pool],
+            args.out / name,
+            pool.arms,
             args.seeds,
             "--budget",
-            str(args.budget or BUDGET[pool]),
+            str(pool.budget),
             "--vary",
             LEARNING_RATES,
-            "--set",
-            f"tasks.pool={pool}",
-            "--set",
-            f"evaluate.samples={args.samples}",
+            *(part for setting in settings for part in ("--set", setting)),
             "--jobs",
             args.jobs,
         )
-        print(json.dumps({"pool": pool, **{k: result[k] for k in result if k in ("differences", "gain_shares")}}, indent=1))
+        print(json.dumps({"pool": name, **{k: result[k] for k in result if k in ("differences", "gain_shares")}}, indent=1))
 
 
 if __name__ == "__main__":
