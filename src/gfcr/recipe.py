@@ -6,6 +6,7 @@ the run; `schema` says which shape the file has, and older ones are migrated her
 
 from __future__ import annotations
 
+import difflib
 import json
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -286,7 +287,9 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
         found = shipped_directory() / (file.name if file.suffix == ".toml" else f"{file.name}.toml")
         if len(file.parts) > 1 or not found.is_file():
             what = "a directory, not a recipe" if file.is_dir() else "there is no recipe"
-            raise ConfigError(f"{what}: {str(path)!r}", f"give a TOML file, or one of: {', '.join(shipped_names())}")
+            near = difflib.get_close_matches(file.name.removesuffix(".toml"), shipped_names(), 1)
+            nearest = f"did you mean {near[0]!r}? Otherwise " if near else ""
+            raise ConfigError(f"{what}: {str(path)!r}", f"{nearest}give a TOML file, or one of: {', '.join(shipped_names())}")
         data = _read(found)
     else:
         data = _read(file)

@@ -21,9 +21,12 @@ from lifecycle_cases import batch_of, lab, letters, row_advantages
 BASELINES = [
     m
     for m in all_methods()
-    if m.slot is Slot.CREDIT and "needs: group baseline" in m.traits and "assumes: binary correctness" not in m.traits
+    if m.slot is Slot.CREDIT
+    and "needs: group baseline" in m.traits
+    and not {"assumes: binary correctness", "yields: cross-entropy"} & set(m.traits)
 ]
-"""Every credit that compares a member with its group, for any reward: the kinds below must be impossible in each."""
+"""Every credit whose advantage compares a member with its group, for any reward: the kinds below must be impossible in each.
+Weights of a cross-entropy are no advantages: tests/filter/test_credit_kinds.py."""
 
 
 def credit(method):

@@ -178,7 +178,9 @@ def test_recipe_files(text: bytes, named: str, tmp_path: Path, gfcr_cli: Callabl
 
 
 def test_recipe_names(tmp_path: Path, gfcr_cli: Callable[..., str]) -> None:
-    assert "give a TOML file, or one of: ar3po" in gfcr_cli(1, "run", "quikstart", "--out", str(tmp_path / "run"))
+    assert "did you mean 'quickstart'? Otherwise give a TOML file, or one of: ar3po" in gfcr_cli(
+        1, "run", "quikstart", "--out", str(tmp_path / "run")
+    )
     assert "a directory, not a recipe" in gfcr_cli(1, "run", str(tmp_path), "--out", str(tmp_path / "run"))
 
 
