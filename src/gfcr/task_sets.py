@@ -50,10 +50,17 @@ def load_tasks(section: TasksSection) -> TaskSet:
     both = {t.id for t in found.tasks} & {t.id for t in found.heldout}
     if both:
         raise DataError(
-            f"tasks: {len(both)} held-out tasks are in the training set too, e.g. {next(iter(both))}",
+            f"tasks: {len(both)} held-out tasks are in the training set too, e.g. {_prompt_of(found, min(both))}",
             "take them out of one of the two files",
         )
     return found
+
+
+def _prompt_of(found: TaskSet, task_id: str) -> str:
+    """A task's id and the start of its prompt, for a reader who has files and no ids."""
+    prompt = next(t.prompt for t in found.tasks if t.id == task_id)
+    text = prompt if isinstance(prompt, str) else " ".join(p.text or "" for m in prompt for p in m.parts)
+    return f"{task_id}: {text[:60]!r}"
 
 
 def _pool(section: TasksSection) -> TaskSet:

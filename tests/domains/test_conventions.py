@@ -38,8 +38,14 @@ def read(path: Path, *rows: Any, **settings: Any) -> Loaded:
         ({"prompt": CHAT, "ground_truth": "5"}, "TRL columns", "prompt", "ground_truth", "whole"),
         (VERL, "verl columns", "prompt", "reward_model.ground_truth", "whole"),
         ({"input": "2+3?", "label": "5"}, "OpenRLHF columns", "input", "label", "whole"),
-        ({"question": "2+3?", "answer": "5", "info": {"a": 1}}, "verifiers columns", "question", "answer", "whole"),
-        ({"prompt": CHAT, "answer": "5", "info": "{}"}, "verifiers columns", "prompt", "answer", "whole"),
+        (
+            {"question": "2+3?", "answer": "5", "info": {"a": 1}},
+            "columns of the library verifiers",
+            "question",
+            "answer",
+            "whole",
+        ),
+        ({"prompt": CHAT, "answer": "5", "info": "{}"}, "columns of the library verifiers", "prompt", "answer", "whole"),
         ({"question": "2+3?", "answer": "2+3=<<2+3=5>>5\n#### 5"}, "GSM8K columns", "question", "answer", "hash"),
         (
             {"problem": "2+3?", "solution": r"So \boxed{5}.", "level": 1, "type": "a"},

@@ -70,7 +70,7 @@ def test_a_run_with_everything_of_ones_own_is_resumed_bit_equal(tmp_path: Path) 
         assert a.recipe["tasks"] == {
             "count": 3,
             "heldout": 1,
-            "recognised": "verifiers columns: prompt from 'question', reference from 'answer'",
+            "recognised": "columns of the library verifiers: prompt from 'question', reference from 'answer'",
             "notes": 0,
             "first_notes": [],
         }

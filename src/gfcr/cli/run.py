@@ -170,6 +170,13 @@ def _finish(recipe: Recipe, directory: Path, rows: list[dict[str, Any]], as_json
     if already:
         out.print(f"[bold]{directory}[/bold] is finished ({rows[-1]['ended']}); nothing to do")
     out.print(run_table(recipe.name, result))
+    budget = recipe.budget.tokens
+    if rows[-1].get("ended") == "budget" and budget is not None and result.tokens < 0.8 * budget:
+        out.print(
+            f"ended at {result.tokens:,} of {budget:,} tokens: the rest holds no further round"
+            " (its worst case is reserved before it starts; a smaller control.groups or generate.max_tokens fits)",
+            soft_wrap=True,
+        )
     if rows[-1]["version"] == 0 and rows[-1].get("untrained"):
         err.print(
             Text("nothing was trained: ", style="bold yellow").append(rows[-1]["untrained"], style="not bold"), soft_wrap=True

@@ -170,9 +170,9 @@ def _convention(columns: Mapping[str, str], names: Sequence[str], mode: Extract,
     if {"prompt", "reference"} & set(wanted):
         return "your column map"
     if pair == ("question", "answer"):
-        return "GSM8K columns" if mode is Extract.HASH else "verifiers columns"
+        return "GSM8K columns" if mode is Extract.HASH else "columns of the library verifiers"
     if pair[0] == "prompt" and pair[1] == "answer" and "info" in names:
-        return "verifiers columns"
+        return "columns of the library verifiers"
     known = {
         ("prompt", "reward_model.ground_truth"): "verl columns",
         ("problem", "solution"): "MATH columns",

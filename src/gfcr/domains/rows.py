@@ -47,7 +47,10 @@ def read_rows(path: Path, split: str | None = None) -> tuple[tuple[str, ...], li
     try:
         rows = reader(path)
     except FileNotFoundError:
-        raise DataError(f"there is no file {path}", "check the path; relative paths start at the working directory") from None
+        raise DataError(
+            f"there is no file {path}",
+            "check the path; a relative one starts at the recipe's folder (from Python: at the working directory)",
+        ) from None
     except IsADirectoryError:
         raise DataError(f"{path} is a folder", "name one file") from None
     except UnicodeDecodeError as error:
