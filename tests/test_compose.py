@@ -370,3 +370,18 @@ def test_metadata_of_every_method_is_complete():
             assert found.criterion in {"reliability", "coverage", "cost"}
             assert found.cls is not None and found.cls.__doc__
             assert all(field.description for field in found.settings.model_fields.values()), name
+
+
+def test_packed_rows():
+    packed = {"packed": True}
+    assert rules(GRPO, **packed) == []
+    assert "packed_rows" in rules(real(Slot.CREDIT, "pairs"), loss=LossSettings(kind="dpo"), **packed)
+    assert "packed_rows" in rules(real(Slot.CREDIT, "rejection"), loss=LossSettings(kind="sft"), **packed)
+    assert "packed_rows" in rules(GRPO, loss=LossSettings(kind="gspo"), **packed)
+    averaged = {"train": TrainSettings(kl=0.1), "normalise": Normalise.SEQUENCE_MEAN}
+    assert rules(GRPO, **averaged, **packed) == ["packed_rows"]
+    assert rules(GRPO, **averaged) == []
+
+
+def test_greedy_samples():
+    assert "greedy_samples" in rules(GRPO, sampling=Sampling(temperature=0))

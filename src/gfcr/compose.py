@@ -31,6 +31,8 @@ class Facts:
     loss: LossSettings = LossSettings()
     train: TrainSettings = TrainSettings()
     normalise: Normalise = Normalise.TOKEN_MEAN
+    packed: bool = False
+    """One row per group, its prompt once."""
 
     def having(self, trait: str) -> list[str]:
         """Methods with this trait, always or under their settings."""

@@ -146,3 +146,31 @@ def injected_without_loss(facts: Facts) -> Finding | None:
                 "set option = 1, so that the injected answer itself is trained",
             )
     return None
+
+
+@rule
+def packed_rows(facts: Facts) -> Finding | None:
+    """A packed row holds a whole group, so nothing in it is one answer's own."""
+    credit = _yields(facts)
+    if not facts.packed or credit is None:
+        return None
+    if credit[1] != "advantages":
+        what = f"{credit[0]} yields {credit[1]}, which need one row per answer"
+    elif facts.loss.by_sequence:
+        what = f"loss.kind = {facts.loss.kind!r} has one ratio per answer"
+    elif facts.train.kl and facts.normalise is Normalise.SEQUENCE_MEAN:
+        what = "train.kl with loss.normalise = 'sequence-mean' averages over each answer's tokens"
+    else:
+        return None
+    return Finding("packed_rows", f"loss.packed puts a group into one row, and {what}", "set loss.packed = false")
+
+
+@rule
+def greedy_samples(facts: Facts) -> Finding | None:
+    if facts.sampling.temperature > 0:
+        return None
+    return Finding(
+        "greedy_samples",
+        "generate.sampling.temperature = 0: a greedy law has no gradient, and the answers of a group are all the same",
+        "sample at a temperature above 0 (evaluate.greedy measures greedy answers)",
+    )

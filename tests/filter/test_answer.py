@@ -128,3 +128,21 @@ def test_no_text_takes_long() -> None:
 def test_the_mode_must_be_said() -> None:
     with pytest.raises(ConfigError, match="mode: Field required"):
         settings_of(find(Slot.VERIFIER, "answer"), {})
+
+
+@pytest.mark.parametrize(
+    ("mode", "text", "reference", "correct"),
+    [
+        ("last-number", "so the answer is 4", "3/4", False),
+        ("last-number", "30", "12:30", None),
+        ("last-number", "it is 5", "1e5", None),
+        ("last-number", "it is 5", 1e-05, False),
+        ("hash", "#### 0.00001", 1e-05, True),
+        ("hash", "#### 10000000000000000", 1e16, True),
+        ("boxed", r"\boxed{\rightarrow}", r"\leftarrow", False),
+        ("boxed", r"\boxed{\left(1\right)}", "(1)", True),
+        ("last-number", "so 7", "add them: 7", True),
+    ],
+)
+def test_a_reference_is_never_cut_down_to_a_part(mode: str, text: str, reference: object, correct: bool | None) -> None:
+    assert judge(mode, text, reference).correct is correct

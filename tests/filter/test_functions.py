@@ -68,6 +68,8 @@ def test_a_verl_reward_function() -> None:
         ("np.float32(0.5)", 0.5, False),
         ("np.array(2.0)", 2.0, True),
         ("{'score': 0.2, 'correct': True}", 0.2, True),
+        ("{'score': 0.2, 'correct': None, 'acc': np.bool_(True)}", 0.2, True),
+        ("{'score': 0.2, 'acc': 0}", 0.2, False),
     ],
 )
 def test_what_becomes_a_score(returned: str, score: float, correct: bool) -> None:
@@ -86,6 +88,9 @@ def test_what_becomes_a_score(returned: str, score: float, correct: bool) -> Non
         ("[1.0]", "returned [1.0] (list), not a number"),
         ("{'reward': 1}", "without 'score'"),
         ("{'score': None}", "abstains"),
+        ("{'score': 0.0, 'correct': 'False'}", "'False' (str) for correctness"),
+        ("{'score': 0.0, 'acc': float('nan')}", "for correctness"),
+        ("{'score': 0.2, 'acc': 0.2}", "for correctness"),
         ("{'score': 'high'}", "'high' (str)"),
         ("1j", "not a number"),
         ("raise", "RuntimeError: the grader is broken"),
@@ -198,6 +203,8 @@ def test_a_selector_ranks_and_the_rest_is_left_out() -> None:
 def test_a_selectors_draws_repeat_and_differ_by_round() -> None:
     made = make("drawn", Slot.SELECT, TASKS)
     drawn = [[p.task.prompt for p in made.select(3, set(), view(r))] for r in (0, 1, 2, 3, 0)]
+    again = make("drawn", Slot.SELECT, TASKS)
+    assert [[p.task.prompt for p in again.select(3, set(), view(r))] for r in range(4)] == drawn[:4]
     assert drawn[0] == drawn[4] and len({tuple(d) for d in drawn}) > 1 and made.state_dict() == {}
 
 

@@ -252,6 +252,7 @@ def _attempt(a: Attempt) -> dict[str, Any]:
 
 
 def _print_story(found: TaskHistory, data: dict[str, Any]) -> None:
+    from rich.markup import escape
     from rich.padding import Padding
     from rich.text import Text
 
@@ -264,7 +265,7 @@ def _print_story(found: TaskHistory, data: dict[str, Any]) -> None:
         f"{data['kind']}: {found.right} of {found.right + found.wrong} answers right in {len(found.visits)} visits, posterior "
         f"{figure(found.mean)}"
         + (f", {data['unscorable']} could not be judged" if data["unscorable"] else "")
-        + f"  [dim]{found.task.id}{', ' + found.task.category if found.task.category else ''}[/dim]"
+        + f"  [dim]{escape(found.task.id + (', ' + found.task.category if found.task.category else ''))}[/dim]"
     )
     spent = ", ".join(f"{name} {tokens(count)}" for name, count in data["tokens_by_fate"].items() if count)
     out.print(f"tokens: {tokens(data['tokens'])} generated" + (f" ({spent})" if spent else ""))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
 
@@ -35,6 +36,7 @@ _BOX = re.compile(r"\\f?boxed\s*\{|\\fbox\s*\{|[{}]|\\.", re.DOTALL)
 _NUMBER = re.compile(r"[-+−]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|[-+−]?\.\d+")
 _PLAIN = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:/[-+]?\d+)?")
 _FRACTION = re.compile(r"([-+]?)\\[dt]?frac\s*\{([-+]?\d+)\}\s*\{([-+]?\d+)\}")
+_SIZING = re.compile(r"\\(?:left|right)(?![A-Za-z])")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 
 
@@ -90,6 +92,17 @@ _FINDERS: dict[Extract, Callable[[str], str | None]] = {
 }
 
 
+def reference_answer(reference: object, mode: Extract) -> str | None:
+    """The final answer a reference is: itself, or what `mode` finds in a worked solution; None where that would drop a part of it
+    (`12:30` has two numbers, so its last one is not the answer)."""
+    text = format(Decimal(repr(reference)), "f") if isinstance(reference, float) else str(reference)
+    if number(text) is not None:
+        return text
+    if mode is Extract.LAST_NUMBER:
+        return extract(text, mode) if len(_NUMBER.findall(text)) == 1 else None
+    return extract(text, mode) or text
+
+
 def number(text: str) -> Fraction | None:
     r"""The number a text is: `1,234.50`, `$18`, `-3/4`, `\frac{3}{4}`, `42.`; None for any other text. Exact, no floats."""
     text = _bare(text)
@@ -118,8 +131,9 @@ def same(answer: str, reference: str) -> bool:
 
 
 def _bare(text: str) -> str:
-    for mark, plain in (("−", "-"), (r"\!", ""), (r"\,", ""), (r"\;", ""), (r"\left", ""), (r"\right", ""), (r"\$", "$")):
+    for mark, plain in (("−", "-"), (r"\!", ""), (r"\,", ""), (r"\;", ""), (r"\$", "$")):
         text = text.replace(mark, plain)
+    text = _SIZING.sub("", text)
     text = text.strip().removesuffix(".").strip()
     if text.startswith("$"):
         text = text[1:].removesuffix("$").strip()

@@ -67,7 +67,7 @@ def value_at(values: Mapping[str, Any], column: str) -> Any:
     if isinstance(inner, str) and inner.lstrip().startswith("{"):
         try:
             inner = json.loads(inner)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
     return value_at(inner, rest) if isinstance(inner, Mapping) else None
 

@@ -128,7 +128,7 @@ def _jsonl(path: Path) -> list[Row]:
             continue
         try:
             values = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise DataError(
                 f"{path}:{number} is not JSON: {error}; the line begins {line[:60]!r}", "write one JSON object a line"
             ) from None

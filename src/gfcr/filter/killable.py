@@ -19,7 +19,7 @@ from gfcr.filter.slots import StepScorer, Verifier
 from gfcr.types import Status, StopReason, Task, Verdict
 
 START_SECONDS = 120.0
-"""Longest a child may take to import what the verifier needs."""
+"""Longest a child may take to import what the verifier needs, or to take up a call."""
 in_child = False
 """Whether this process is such a child: there a script is loaded for its functions, and must start no run."""
 
@@ -51,6 +51,9 @@ class _Child(Child):
         """Raises Broken; the child is dead afterwards when it hung or died."""
         try:
             self.pipe.send((method, args))
+            if not self.pipe.poll(START_SECONDS):
+                self.kill()
+                raise Broken(f"its process did not take the call within {START_SECONDS:g} s; killed")
             self.pipe.recv()  # the work starts now
             if not self.pipe.poll(seconds):
                 self.kill()

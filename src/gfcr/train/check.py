@@ -81,7 +81,7 @@ def check_batch(batch: Batch, vocabulary: int, kl: float = 0.0, loss: LossSettin
         batch.input_ids[outside[0]] if len(outside) else None,
         f"token ids lie in [0, {vocabulary}); was the batch made with another tokenizer?",
     )
-    cold = np.flatnonzero((batch.rl_mask | paired) & (batch.temperature <= 0))
+    cold = np.flatnonzero((batch.rl_mask | paired | (batch.ce_weights > 0)) & (batch.temperature <= 0))
     _refuse(
         batch,
         cold,

@@ -7,7 +7,7 @@ right by resemblance; linear in the answer's length (`bounded`). Symbolic mathem
 from __future__ import annotations
 
 from gfcr.context import Build
-from gfcr.domains.answers import Extract, extract, same
+from gfcr.domains.answers import Extract, extract, reference_answer, same
 from gfcr.registry import Faithfulness, FrozenModel, Slot, method
 from gfcr.types import Status, StopReason, Task, Verdict
 
@@ -42,8 +42,14 @@ class Answer:
             return Verdict(self.name, self.version, Status.UNSCORABLE, evidence="the task has no reference")
         if stop in (StopReason.CANCELLED, StopReason.PARKED, StopReason.FAILED):
             return Verdict(self.name, self.version, Status.UNSCORABLE, evidence=f"ended by us ({stop})")
-        wanted = str(task.reference)
-        wanted = extract(wanted, self.settings.mode) or wanted
+        wanted = reference_answer(task.reference, self.settings.mode)
+        if wanted is None:
+            return Verdict(
+                self.name,
+                self.version,
+                Status.UNSCORABLE,
+                evidence=f"the reference {_short(str(task.reference))} is not one number",
+            )
         if not stop.finished and not self.settings.accept_cut:
             return self._verdict(False, f"cut off ({stop})")
         found = extract(text, self.settings.mode)

@@ -82,13 +82,19 @@ class FunctionVerifier:
 
     def _verdict(self, value: Any) -> Verdict:
         if isinstance(value, Verdict):
+            said: object = value.correct  # the function's word: its type is not checked yet
+            if said is not None and not isinstance(said, bool):
+                return self._unscorable(f"returned a Verdict with correct = {_shown(said)}, not True, False or None")
             return replace(value, verifier=self.name, version=self.version)
         correct: Any = None
         evidence = ""
         if isinstance(value, Mapping):
             if "score" not in value:
                 return self._unscorable(f"returned a mapping without 'score': {_shown(value)}")
-            correct, evidence = value.get("correct", value.get("acc")), str(value.get("evidence", ""))
+            found = value.get("correct")
+            correct, evidence = _plain(value.get("acc") if found is None else found), str(value.get("evidence", ""))
+            if not (correct is None or (isinstance(correct, (bool, int, float)) and correct in (0, 1))):
+                return self._unscorable(f"returned {_shown(correct)} for correctness, not True or False (1 or 0)")
             value = value["score"]
         value = _plain(value)
         if value is None:
@@ -102,7 +108,7 @@ class FunctionVerifier:
             return self._unscorable(f"returned {score}")
         if correct is None and not isinstance(self.settings.right_at, str):
             correct = score >= self.settings.right_at
-        return self._scored(score, None if correct is None else bool(_plain(correct)), evidence or f"returned {score:g}")
+        return self._scored(score, None if correct is None else bool(correct), evidence or f"returned {score:g}")
 
     def _gate(self, value: Any) -> Verdict:
         value = _plain(value)
