@@ -32,25 +32,32 @@ REQUESTS, LONGEST, SHARE = 256, 192, 0.27
 BATCHES = (32, 64, 128, 256)
 
 
-def lab_model() -> Qwen3ForCausalLM:
+def random_qwen3(std: float, **shape: int) -> Qwen3ForCausalLM:
+    """Random weights of this standard deviation."""
     torch.manual_seed(0)
-    return Qwen3ForCausalLM(
-        Qwen3Config(
-            vocab_size=37,
-            hidden_size=64,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=4,
-            head_dim=16,
-            intermediate_size=128,
-            tie_word_embeddings=True,
-            max_position_embeddings=512,
-            bos_token_id=None,
-            eos_token_id=None,
-            pad_token_id=0,
-            initializer_range=0.2,
-        )
-    ).eval()
+    config = Qwen3Config(
+        **shape,
+        tie_word_embeddings=True,
+        max_position_embeddings=512,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=0,
+        initializer_range=std,
+    )
+    return Qwen3ForCausalLM(config).eval()
+
+
+def lab_model() -> Qwen3ForCausalLM:
+    return random_qwen3(
+        0.2,
+        vocab_size=37,
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        head_dim=16,
+        intermediate_size=128,
+    )
 
 
 def long_tail() -> np.ndarray:

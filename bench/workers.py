@@ -26,10 +26,10 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import numpy as np
 import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import Qwen3ForCausalLM
 from transformers.utils import logging
 
-from bench.engine import REQUESTS, lab_model, long_tail, prompts
+from bench.engine import REQUESTS, lab_model, long_tail, prompts, random_qwen3
 from bench.record import emit
 from gfcr.engine.contract import Engine, Request
 from gfcr.engine.embedded import EmbeddedEngine, EmbeddedSettings
@@ -42,24 +42,16 @@ SLOTS = 256
 
 
 def small_model() -> Qwen3ForCausalLM:
-    torch.manual_seed(0)
-    return Qwen3ForCausalLM(
-        Qwen3Config(
-            vocab_size=512,
-            hidden_size=256,
-            num_hidden_layers=4,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            head_dim=64,
-            intermediate_size=768,
-            tie_word_embeddings=True,
-            max_position_embeddings=512,
-            bos_token_id=None,
-            eos_token_id=None,
-            pad_token_id=0,
-            initializer_range=0.1,
-        )
-    ).eval()
+    return random_qwen3(
+        0.1,
+        vocab_size=512,
+        hidden_size=256,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=64,
+        intermediate_size=768,
+    )
 
 
 MODELS = {"lab": lab_model, "small": small_model}

@@ -1,11 +1,12 @@
 """Every loss through the trainer: gradients against finite differences, micro-batches, denominators, NaN outside the masks,
-skipped steps, saving, and batches of the wrong kind."""
+skipped steps, saving (batches of the wrong kind: test_train_refusals.py)."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from objective_cases import SEQUENCE, critic, mixed, pairs, policy, taught, trainer
 from train_cases import (
     batch_of,
     copy_weights,
@@ -19,46 +20,9 @@ from train_cases import (
     tiny_gpt2,
 )
 
-from gfcr.errors import ConfigError, DataError
-from gfcr.train.settings import LossSettings, TrainSettings
-from gfcr.train.trainer import Trainer
-from gfcr.types.batch import Normalise, PreferencePair
+from gfcr.types.batch import Normalise
 
 nan = float("nan")
-PAIRS = [(0, 1), (2, 3, 0.5), (0, 3, 2.0)]
-SEQUENCE = {"normalise": Normalise.SEQUENCE_MEAN}
-
-
-def policy(rows, **more):
-    return batch_of(rows, **more)
-
-
-def critic(rows, **more):
-    return rewarded(rows, **more)
-
-
-def pairs(rows, **more):
-    return paired(rows, PAIRS, **more)
-
-
-def taught(rows, **more):
-    """Cross-entropy with weights that differ, on answers alone."""
-    return batch_of(
-        [
-            r | {"rl_mask": False, "ce_weights": np.where(np.arange(len(r["ids"])) < r["prompt"], 0.0, 0.3 + i)}
-            for i, r in enumerate(rows)
-        ],
-        **more,
-    )
-
-
-def mixed(rows, **more):
-    """Pairs with a cross-entropy weight on the chosen answers (IRPO)."""
-    made = pairs(rows, **more)
-    chosen = np.isin(made.row_of_token(), [0, 2])
-    return replace(made, ce_weights=np.where(made.pair_mask & chosen, 0.7, 0.0).astype(np.float32))
-
-
 VALUE = {"value": {"gamma": 0.95, "lam": 0.9, "clip": None, "coef": 0.5}}
 # name -> (loss, train, batch maker, arguments of the batch)
 KINDS = {
@@ -76,10 +40,6 @@ KINDS = {
     "critic": ({"kind": "ppo"}, VALUE, critic, {}),
     "critic, gspo-token": ({"kind": "gspo-token"}, VALUE, critic, SEQUENCE),
 }  # fmt: skip
-
-
-def trainer(loss, train, model=None, **more):
-    return Trainer(model or lab_model(), TrainSettings(**train | more), run_seed=5, loss=LossSettings(**loss))
 
 
 def moved(t):
@@ -341,61 +301,6 @@ def test_values_of_a_model_whose_logits_are_not_its_head_alone():
 def test_the_published_weights_have_no_value_head():
     t = trainer({"kind": "ppo"}, {"value": {}})
     assert t.weights().keys() == t.model.state_dict().keys()
-
-
-PACKED = {"parents": np.arange(-1, 5, dtype=np.int32)}
-
-
-@pytest.mark.parametrize(
-    "loss, train, batch, told",
-    [
-        ("ppo", {}, lambda: pairs(random_rows(4)), "no preference loss"),
-        ("sft", {}, lambda: pairs(random_rows(4)), "no preference loss"),
-        ("dpo", {}, lambda: policy(random_rows(2)), "tokens with an advantage"),
-        ("sft", {}, lambda: policy(random_rows(2)), "tokens with an advantage"),
-        ("ppo", {}, lambda: critic(random_rows(2)), "train.value is not set"),
-        ("ppo", {"value": {}}, lambda: policy(random_rows(2)), "no rewards for a critic"),
-        ("ppo", {"value": {}}, lambda: critic([{"ids": [1] * 6}], **PACKED), "packed trees"),
-        ("gspo", {}, lambda: policy([{"ids": [1] * 6}], **PACKED), "packed trees"),
-        ("gspo-token", {}, lambda: policy([{"ids": [1] * 6}], **PACKED), "packed trees"),
-        ("dpo", {}, lambda: paired([{"ids": [1] * 3}, {"ids": [2] * 3}], [(0, 1)], parents=np.array([-1, 0, 1] * 2, np.int32)), "packed trees"),
-        ("gspo", {}, lambda: policy([{"ids": [1, 2, 3, 4], "advantages": [0, 1.0, 2.0, 1.0]}]), "several advantages"),
-        ("gspo", {}, lambda: policy([{"ids": [1, 2, 3, 4], "rl_weights": [1, 1.0, 2.0, 1.0]}]), "several advantages"),
-    ],
-)  # fmt: skip
-def test_a_batch_of_the_wrong_kind_is_refused_with_a_remedy(loss, train, batch, told):
-    t = trainer({"kind": loss}, train)
-    before = copy_weights(t)
-    with pytest.raises(ConfigError, match=told) as error:
-        t.step(batch())
-    assert error.value.remedy and same_weights(t, before)
-
-
-@pytest.mark.parametrize(
-    "change, told",
-    [
-        ({"preferences": (PreferencePair(0, 9),)}, "a row the batch does not have"),
-        ({"preferences": (PreferencePair(1, 1),)}, "compares a row with itself"),
-        ({"preferences": (PreferencePair(0, 1), PreferencePair(2, 3, nan))}, r"preferences\[1\].*weight nan"),
-        ({"preferences": (PreferencePair(0, 1, 0.0),)}, "weight 0"),
-        ({"pair_mask": None}, "without a token in pair_mask"),
-    ],
-)
-def test_pairs_that_cannot_be_trained_are_named(change, told):
-    with pytest.raises(DataError, match=told):
-        trainer({"kind": "dpo"}, {}).step(replace(pairs(random_rows(4)), **change))
-
-
-def test_undefined_rewards_and_unsampled_tokens_are_named():
-    batch = critic(random_rows(3))
-    rewards = batch.token_rewards.copy()
-    rewards[batch.offsets[2] - 1] = nan
-    with pytest.raises(DataError, match=r"batch\.token_rewards is nan at token .* of row 1 \(rollout r1"):
-        trainer({"kind": "ppo"}, {"value": {}}).step(replace(batch, token_rewards=rewards))
-    unsampled = pairs(random_rows(4, behaviour=nan))
-    with pytest.raises(DataError, match=r"batch\.behaviour is nan") as error:
-        trainer({"kind": "dpo", "pair_reference": "behaviour"}, {}).step(unsampled)
-    assert "start" in error.value.remedy
 
 
 def test_behaviour_as_reference_needs_no_second_model_and_given_references_are_used():
