@@ -168,6 +168,7 @@ def test_preference_and_value_gradients_against_finite_differences(squared, smoo
         ({"tis_cap": 2.0}, {"kind": "gspo"}, "weighs single tokens"),
         ({"tis_cap": 2.0}, {"kind": "gspo-token"}, "weighs single tokens"),
         ({"dual_clip": 3.0}, {"kind": "cispo"}, "clips a weight"),
+        ({}, {"kind": "ipo", "label_smoothing": 0.1}, "smooths the logistic loss"),
         ({"value": {}}, {"kind": "gspo"}, "one per answer"),
         ({"value": {}}, {"kind": "sft"}, "train.value"),
     ],

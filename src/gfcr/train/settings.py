@@ -202,6 +202,11 @@ def mismatch(train: TrainSettings, loss: LossSettings) -> tuple[str, str] | None
         )
     if loss.kind == "gspo" and train.value is not None:
         return f"train.value gives every token its own advantage, and {kind} has one per answer", "set loss.kind = 'gspo-token'"
+    if loss.kind == "ipo" and loss.label_smoothing:
+        return (
+            f"loss.label_smoothing = {loss.label_smoothing:g} smooths the logistic loss of 'dpo', and {kind} has a squared one",
+            "leave loss.label_smoothing out, or set loss.kind = 'dpo'",
+        )
     if loss.kind == "cispo" and train.dual_clip is not None:
         return (
             f"train.dual_clip bounds a clipped ratio, and {kind} clips a weight (loss.cispo_high)",
