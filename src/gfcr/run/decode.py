@@ -42,6 +42,7 @@ from gfcr.types import (
     Segment,
     SegmentKind,
     Signals,
+    Span,
     Status,
     StepScore,
     StopReason,
@@ -153,10 +154,7 @@ def signals(data: Sequence[Any]) -> Signals:
     """Signals from their JSON data (`encode.signals_data`)."""
     verdicts, primary, rewards, reward, shaped, steps, uncertainty, novelty = data
     return Signals(
-        {
-            name: Verdict(verifier, version, Status(status), score, correct, evidence, seconds)
-            for name, (verifier, version, status, score, correct, evidence, seconds) in verdicts.items()
-        },
+        {name: verdict(*found) for name, found in verdicts.items()},
         primary,
         rewards,
         reward,
@@ -165,6 +163,21 @@ def signals(data: Sequence[Any]) -> Signals:
         uncertainty,
         novelty,
     )
+
+
+def verdict(
+    verifier: str,
+    version: str,
+    status: str,
+    score: float | None,
+    correct: bool | None,
+    evidence: str,
+    seconds: float,
+    answer: str | None = None,
+    spans: Sequence[Any] = (),
+) -> Verdict:
+    """A verdict from its JSON data."""
+    return Verdict(verifier, version, Status(status), score, correct, evidence, seconds, answer, tuple(Span(*s) for s in spans))
 
 
 def group(row: Row, of: Task) -> Group:

@@ -21,7 +21,7 @@ import numpy as np
 from gfcr.run.columns import integer, named, real, text, text_or_none
 from gfcr.run.exact_json import dumps, dumps_exact
 from gfcr.run.payload import Payload
-from gfcr.types import COST_FIELDS, Batch, Decision, Group, Member, Node, Rollout, Sampling, Segment, Signals, Task, Times
+from gfcr.types import COST_FIELDS, Batch, Decision, Group, Member, Node, Rollout, Sampling, Segment, Signals, Span, Task, Times
 from gfcr.types.batch import TOKEN_FIELDS
 
 _TIMES = tuple(f.name for f in fields(Times))
@@ -320,6 +320,8 @@ def signals_data(signals: Signals) -> list[Any]:
     """JSON data of signals, positional."""
     verdicts = {
         name: [v.verifier, v.version, str(v.status), v.score, v.correct, v.evidence, v.seconds]
+        if v.answer is None and not v.spans
+        else [v.verifier, v.version, str(v.status), v.score, v.correct, v.evidence, v.seconds, v.answer, spans_data(v.spans)]
         for name, v in signals.verdicts.items()
     }
     steps = [[s.start, s.end, s.kind, s.value, s.n, s.source] for s in signals.steps] if signals.steps else []
@@ -333,6 +335,11 @@ def signals_data(signals: Signals) -> list[Any]:
         signals.uncertainty,
         signals.novelty,
     ]
+
+
+def spans_data(spans: Sequence[Span]) -> list[Any]:
+    """JSON data of spans, positional."""
+    return [[s.start, s.end, s.kind, s.value] for s in spans]
 
 
 def task_body(task: Task) -> str:

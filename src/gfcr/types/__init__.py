@@ -8,7 +8,7 @@ from gfcr.types.group import Comparison, Credit, Drop, Group, GroupState, Member
 from gfcr.types.ids import derive_id, frozen_array
 from gfcr.types.rollout import Node, Path, Rollout, Times, path_ids, path_length
 from gfcr.types.segment import LossRole, Sampling, Segment, SegmentKind, StopReason, TokenSource
-from gfcr.types.signals import Signals, Status, StepScore, Verdict
+from gfcr.types.signals import Signals, Span, Status, StepScore, Verdict
 from gfcr.types.task import Message, Origin, Part, PartKind, Task
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "Segment",
     "SegmentKind",
     "Signals",
+    "Span",
     "Status",
     "StepScore",
     "StopReason",

@@ -17,6 +17,20 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """A place in the answer's text that a verdict speaks of."""
+
+    start: int
+    """First character of the text judged."""
+    end: int
+    """One past the last character."""
+    kind: str = "evidence"
+    """What was found there: `line` (the offending line), `step`, `answer` (the final answer), ..."""
+    value: float | None = None
+    """A score of the place; None where it is only pointed at."""
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """One verifier's or gate's word on one rollout."""
 
@@ -30,6 +44,9 @@ class Verdict:
     evidence: str = ""
     """The reason in words."""
     seconds: float = 0.0
+    answer: str | None = None
+    """The final answer the verifier found, in its canonical form (equal answers, equal text); None where it looks for none."""
+    spans: tuple[Span, ...] = ()
 
     def __post_init__(self) -> None:
         if (self.status is Status.SCORED) != (self.score is not None):
