@@ -11,7 +11,7 @@ SRC = Path(__file__).parents[1] / "src" / "gfcr"
 FILES = sorted(SRC.rglob("*.py"))
 
 FLOORS: list[set[str]] = [
-    {"errors", "types", "run.seeds", "child"},
+    {"errors", "types", "run.seeds", "child", "guard"},
     {"registry", "context", "functions"},
     {"engine", "domains"},
     {"generate", "filter", "control", "replay", "run.budget", "run.ledger"},

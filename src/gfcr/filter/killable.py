@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
-from gfcr.child import Child, die_with_parent
+from gfcr.child import Child
 from gfcr.errors import ConfigError
 from gfcr.filter.slots import StepScorer, Verifier
 from gfcr.types import Status, StopReason, Task, Verdict
@@ -160,7 +160,6 @@ def serve(handle: int) -> None:
     """The child: receive the object, then answer calls until the pipe closes."""
     global in_child
     in_child = True
-    die_with_parent()
     pipe = Connection(handle)
     try:
         inner = pickle.loads(pipe.recv_bytes())

@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 
-from gfcr.child import die_with_parent
 from gfcr.engine.contract import Chunk, Prefilled, Request, Usage
 from gfcr.engine.embedded import EmbeddedEngine, EmbeddedSettings
 from gfcr.engine.stops import Decode
@@ -75,7 +74,6 @@ def advance(engine: EmbeddedEngine, tokens: int | None) -> list[Chunk]:
 
 def serve(handle: int, fd: int, size: int, threads: int) -> None:
     """The child: build the engine, then take orders until the pipe closes."""
-    die_with_parent()
     torch.set_num_threads(threads)
     pipe = Connection(handle)
     lock = threading.Lock()
