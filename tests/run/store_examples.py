@@ -69,7 +69,7 @@ def action(key: str, parent: str | None, n: int = 4, **changes: Any) -> Node:
 def verdict(correct: bool | None, score: float | None = None, **changes: Any) -> Signals:
     value = float(bool(correct)) if score is None else score
     v = Verdict("exact", "2", Status.SCORED, value, correct, evidence="got “7” ≠ 5 \ud800 $x$", seconds=0.25)
-    v = replace(v, answer="7", spans=(Span(0, 3, "line"), Span(2, 2, "step", -0.0))) if correct else v
+    v = replace(v, answer="7", spans=(Span(0, 3, "line"), Span(2, 2, "step", -0.0)), tokens=9) if correct else v
     return Signals(**({"verdicts": {"exact": v}, "primary": "exact", "rewards": {"exact": value}, "reward": value} | changes))
 
 

@@ -1,5 +1,7 @@
 """Budget and ledger: the limit holds, and every generated token is in exactly one place (invariant 7 without an engine)."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,6 +10,7 @@ from gfcr.filter.shuffle import shuffle_signals
 from gfcr.run.budget import Budget
 from gfcr.run.ledger import Ledger
 from gfcr.run.metrics import step_metrics
+from gfcr.types import Role
 from lifecycle_cases import batch_of, lab, tasks
 
 
@@ -148,3 +151,16 @@ def test_shuffled_signals_are_the_same_ones_on_other_members():
     again = [m.signals.correct for g in groups for m in g.members.values()]
     shuffle_signals(groups, 1, 5)
     assert sorted(again) == sorted(m.signals.correct for g in groups for m in g.members.values())
+
+
+def test_tokens_of_judging_models_are_in_the_ledger_once():
+    """Of fresh members only: a replayed one was paid for when it was judged."""
+    round_ = lab("rw", k=2).drive()
+    (group,) = round_.groups.values()
+    for member in group.members.values():
+        verdicts = {name: replace(verdict, tokens=11) for name, verdict in member.signals.verdicts.items()}
+        member.signals = replace(member.signals, verdicts=verdicts)
+    group.members["old"] = replace(member, role=Role.INJECTED)
+    ledger = Ledger()
+    ledger.settle_round([group], {})
+    assert ledger.total.judged == 22

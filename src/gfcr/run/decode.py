@@ -175,9 +175,11 @@ def verdict(
     seconds: float,
     answer: str | None = None,
     spans: Sequence[Any] = (),
+    tokens: int = 0,
 ) -> Verdict:
     """A verdict from its JSON data."""
-    return Verdict(verifier, version, Status(status), score, correct, evidence, seconds, answer, tuple(Span(*s) for s in spans))
+    found = tuple(Span(*s) for s in spans)
+    return Verdict(verifier, version, Status(status), score, correct, evidence, seconds, answer, found, tokens)
 
 
 def group(row: Row, of: Task) -> Group:

@@ -21,8 +21,9 @@ import numpy as np
 from gfcr.run.columns import integer, named, real, text, text_or_none
 from gfcr.run.exact_json import dumps, dumps_exact
 from gfcr.run.payload import Payload
-from gfcr.types import COST_FIELDS, Batch, Decision, Group, Member, Node, Rollout, Sampling, Segment, Signals, Span, Task, Times
+from gfcr.types import COST_FIELDS, Batch, Decision, Group, Member, Node, Rollout, Sampling, Segment, Task, Times
 from gfcr.types.batch import TOKEN_FIELDS
+from gfcr.types.signals import Signals, Span, Verdict
 
 _TIMES = tuple(f.name for f in fields(Times))
 _costs, _times = attrgetter(*COST_FIELDS), attrgetter(*_TIMES)
@@ -318,12 +319,7 @@ def law_body(law: Sampling) -> str:
 
 def signals_data(signals: Signals) -> list[Any]:
     """JSON data of signals, positional."""
-    verdicts = {
-        name: [v.verifier, v.version, str(v.status), v.score, v.correct, v.evidence, v.seconds]
-        if v.answer is None and not v.spans
-        else [v.verifier, v.version, str(v.status), v.score, v.correct, v.evidence, v.seconds, v.answer, spans_data(v.spans)]
-        for name, v in signals.verdicts.items()
-    }
+    verdicts = {name: verdict_data(v) for name, v in signals.verdicts.items()}
     steps = [[s.start, s.end, s.kind, s.value, s.n, s.source] for s in signals.steps] if signals.steps else []
     return [
         verdicts,
@@ -335,6 +331,14 @@ def signals_data(signals: Signals) -> list[Any]:
         signals.uncertainty,
         signals.novelty,
     ]
+
+
+def verdict_data(v: Verdict) -> list[Any]:
+    """JSON data of a verdict, positional; what it has nothing of at the end is left out."""
+    data: list[Any] = [v.verifier, v.version, str(v.status), v.score, v.correct, v.evidence, v.seconds]
+    if v.answer is not None or v.spans or v.tokens:
+        data += [v.answer, spans_data(v.spans)]
+    return [*data, v.tokens] if v.tokens else data
 
 
 def spans_data(spans: Sequence[Span]) -> list[Any]:

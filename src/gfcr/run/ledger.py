@@ -47,6 +47,7 @@ class Ledger:
                 sums["prefilled"] += cost.prefilled
                 sums["cached"] += cost.cached
                 sums["env_steps"] += cost.env_steps
+                sums["judged"] += cost.judged + sum(verdict.tokens for verdict in member.signals.verdicts.values())
                 reached = group.state is GroupState.CLOSED and member.credit is not None and member.drop is None
                 if not reached and cost.generated:
                     wasted[member.drop or group.state] += cost.generated

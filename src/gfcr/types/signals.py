@@ -47,6 +47,8 @@ class Verdict:
     answer: str | None = None
     """The final answer the verifier found, in its canonical form (equal answers, equal text); None where it looks for none."""
     spans: tuple[Span, ...] = ()
+    tokens: int = 0
+    """Tokens read or written by a model to reach it; they are `Cost.judged` in the ledger."""
 
     def __post_init__(self) -> None:
         if (self.status is Status.SCORED) != (self.score is not None):
