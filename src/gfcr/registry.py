@@ -125,6 +125,7 @@ INDEX: dict[Slot, dict[str, str]] = {
         "exact": "gfcr.filter.verifiers.exact:Exact",
         "answer": "gfcr.filter.verifiers.answer:Answer",
         "reasoning-gym": "gfcr.filter.verifiers.gym:GymVerifier",
+        "sql": "gfcr.filter.verifiers.sql.verifier:Sql",
     },
     Slot.STEPS: {"program-steps": "gfcr.filter.verifiers.exact:ProgramSteps"},
     Slot.JUDGE: {},

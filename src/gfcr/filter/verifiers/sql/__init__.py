@@ -1,0 +1,1 @@
+"""Judging SQL by what it returns."""
