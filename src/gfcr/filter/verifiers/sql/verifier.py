@@ -121,6 +121,7 @@ class Sql:
         seconds: float = Field(3.0, gt=0, le=600)
         """Processor seconds of one query; on the clock it may take four times as long. A task's `time_limit_s` bounds the clock."""
         rows: int = Field(200_000, ge=1)
+        """Most rows of a result."""
         value_bytes: int = Field(1_000_000, ge=1_000)
         """Longest text or blob."""
         memory_mb: int = Field(256, ge=16)
