@@ -124,6 +124,7 @@ INDEX: dict[Slot, dict[str, str]] = {
     Slot.VERIFIER: {
         "exact": "gfcr.filter.verifiers.exact:Exact",
         "answer": "gfcr.filter.verifiers.answer:Answer",
+        "choice": "gfcr.filter.verifiers.choice.verifier:Choice",
         "reasoning-gym": "gfcr.filter.verifiers.gym:GymVerifier",
         "sql": "gfcr.filter.verifiers.sql.verifier:Sql",
     },

@@ -1,0 +1,1 @@
+"""What stands in an answer's text: its spoken part, stated answers, fenced blocks, JSON values."""
