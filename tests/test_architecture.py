@@ -15,7 +15,7 @@ FLOORS: list[set[str]] = [
     {"registry", "context", "functions"},
     {"engine", "domains"},
     {"generate", "filter", "control", "replay", "run.budget", "run.ledger"},
-    {"asks", "slots", "round", "round_state", "recipe", "compose", "compose_loss"},
+    {"asks", "slots", "round", "round_state", "recipe", "compose", "compose_loss", "compose_reward"},
     {"run", "drivers", "train", "build", "task_sets", "doors"},
     {"diagnose", "report", "compare", "integrations"},
     {"cli", "__main__"},

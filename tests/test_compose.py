@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from gfcr.build import check_recipe
+from gfcr.build import check_recipe, refuse
 from gfcr.compose import RULES, Facts, check
+from gfcr.errors import ConfigError
 from gfcr.recipe import load, parse
 from gfcr.registry import INDEX, Faithfulness, Method, Settings, Slot, find
 from gfcr.train.settings import LossSettings, TrainSettings, ValueSettings
@@ -80,6 +81,18 @@ def test_truncated_sampling_beside_importance_weights():
     assert rules(tis=True, **processed) == rules(ratio_base="behaviour", **processed) == ["truncated_with_importance"]
 
 
+def test_old_answers_scored_again_under_a_truncated_law():
+    scored = {"engine_features": frozenset({"processed_logprobs", "score"})}
+    replay = (real(Slot.AUGMENT, "ar3po"), STORE)
+    assert rules(*replay, sampling=Sampling(top_p=0.9), **scored) == ["truncated_injection"]
+    assert rules(*replay, sampling=Sampling(temperature=0.7), **scored) == []
+
+
+def test_a_constant_that_nothing_divides_by():
+    assert rules(constant=64.0) == ["constant_of_nothing"]
+    assert rules(constant=64.0, normalise=Normalise.CONSTANT) == []
+
+
 def test_a_temperature_alone_truncates_nothing():
     assert rules(sampling=Sampling(temperature=0.7)) == []
 
@@ -124,6 +137,67 @@ def test_half_a_method_without_its_normalisation(credit):
 def test_a_baseline_over_the_batch_wants_groups_of_one_reward_in_it():
     assert rules(*PLUS, k=8) == rules(*PLUS, k=1) == ["one_reward_dropped"]
     assert rules(*PLUS, real(Slot.TOPOLOGY, "linear"), admission_zero_variance=False) == []
+
+
+def test_a_critic_is_a_baseline_over_the_batch_too():
+    """Its value head has seen neither what admission dropped nor which group an answer came from."""
+    assert rules(GAE, **CRITIC) == ["one_reward_dropped"]
+    assert rules(GAE, **WHOLE, **CRITIC) == rules(GAE, real(Slot.SHAPE, "soft-overlong", on="right"), **WHOLE, **CRITIC) == []
+    assert rules(GAE, real(Slot.SHAPE, "soft-overlong"), **WHOLE, **CRITIC) == ["shape_by_group"]
+
+
+def speaking(name, *traits):
+    """A verifier whose class says under which name it speaks."""
+    cls = type("Speaking", (), {"name": name})
+    return Method(
+        name or "made", Slot.VERIFIER, "made", "cost", Faithfulness.OURS, traits=frozenset(traits), cls=cls
+    ), Settings()
+
+
+def test_a_credit_that_weighs_verifiers_names_those_that_will_speak():
+    def found(weights, *verifiers):
+        return [
+            (f.rule, f.why, f.remedy)
+            for f in check(Facts([real(Slot.CREDIT, "gdpo", weights=weights), *verifiers], 8, engine="test"))
+        ]
+
+    length, exact = speaking("length"), real(Slot.VERIFIER, "exact")
+    assert found({"length": 0.5, "exact": 1.0}, length, exact) == found({}, exact) == []
+    ((name, why, remedy),) = found({"lenght": 0.5, "exact": 1.0}, length, exact)
+    assert name == "weights_of_nobody" and "'lenght'" in why and "length, exact" in why and remedy == "did you mean 'length'?"
+    assert "all 0" in found({"length": 0.0, "exact": 0.0}, length, exact)[0][1]
+    ((_, why, remedy),) = found({"length": 0.5, "exact": 1.0}, exact, length)
+    assert "behind 'exact'" in why and remedy == "move 'length' before 'exact'"
+    answer = real(Slot.VERIFIER, "answer", mode="whole")
+    assert found({"answer": 0.5, "exact": 1.0}, exact, answer)[0][2] == "weigh one of 'exact' and 'answer' only"
+    assert found({"answer": 0.0, "exact": 1.0}, exact, answer) == []
+    assert found({"anything": 1.0}, speaking(None)) == []  # nobody knows what it calls itself; the first round will tell
+    with pytest.raises(ConfigError, match=r"weights has 'exat'(?s:.*)did you mean 'exact'"):
+        refuse(parse({"filter": {"credit": {"name": "gdpo", "weights": {"exat": 1.0}}}}))
+
+
+def test_functions_speak_under_their_short_names_and_decide_unless_told_not_to():
+    def made(*settings, **weights):
+        verifiers = [{"name": f"function_cases:{name}", **more} for name, more in settings]
+        recipe = parse({"filter": {"verifiers": verifiers, "credit": {"name": "gdpo", "weights": weights}}})
+        return [f.why for f in check_recipe(recipe)]
+
+    never = {"right_at": "never"}
+    both = {"function_cases:says": 1.0, "function_cases:right": 1.0}
+    assert made(("says", never), ("right", {}), **both) == []
+    assert "behind 'function_cases:says'" in made(("says", {}), ("right", never), **both)[0]
+    (finding,) = check_recipe(
+        parse(
+            {
+                "filter": {
+                    "verifiers": [{"name": "exact"}, {"name": "function_cases:says"}],
+                    "credit": {"name": "gdpo", "weights": {"function_cases:says": 1.0}},
+                }
+            }
+        )
+    )
+    assert finding.remedy == "move 'function_cases:says' before 'exact' and set right_at = \"never\" on it"
+    assert "nothing of that name" in made(("says", never), right=1.0)[0]
 
 
 def test_a_length_reward_that_compares_within_groups_of_one():
@@ -206,6 +280,7 @@ def test_refilling_beside_injection():
 GAE, PAIRS, RFT = real(Slot.CREDIT, "gae"), real(Slot.CREDIT, "pairs"), real(Slot.CREDIT, "rejection")
 DPO, SFT = {"loss": LossSettings(kind="dpo")}, {"loss": LossSettings(kind="sft")}
 CRITIC = {"train": TrainSettings(value=ValueSettings())}
+WHOLE = {"admission_zero_variance": False}
 
 
 def test_the_credit_feeds_the_loss():
@@ -226,7 +301,7 @@ def test_a_critic_and_rewards_for_it_belong_together():
     single = {"k": 1, "admission_zero_variance": False}
     assert rules(GAE, **single) == ["rewards_without_critic"]
     assert rules(GRPO, **CRITIC) == ["critic_without_rewards"]
-    assert rules(GAE, **single, **CRITIC) == rules(GAE, loss=LossSettings(kind="gspo-token"), **CRITIC) == []
+    assert rules(GAE, **single, **CRITIC) == rules(GAE, loss=LossSettings(kind="gspo-token"), **WHOLE, **CRITIC) == []
 
 
 def test_gspo_has_one_advantage_and_one_loss_per_answer():
@@ -246,7 +321,8 @@ def test_methods_that_work_on_advantages_beside_credit_without_any():
     whitening, weighing = made(Slot.CREDIT_BATCH), made(Slot.OFF_POLICY)
     for credit, kind in ((PAIRS, DPO), (RFT, SFT)):
         assert rules(credit, whitening, **kind) == rules(credit, weighing, **kind) == ["advantages_that_are_not_there"]
-    assert rules(GAE, whitening, **CRITIC) == ["advantages_that_are_not_there"] and rules(GAE, weighing, **CRITIC) == []
+    assert rules(GAE, whitening, **WHOLE, **CRITIC) == ["advantages_that_are_not_there"]
+    assert rules(GAE, weighing, **WHOLE, **CRITIC) == []
     assert rules(GRPO, whitening) == rules(GRPO, weighing) == []
 
 

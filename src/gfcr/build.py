@@ -81,6 +81,7 @@ def facts(recipe: Recipe) -> Facts:
         recipe.loss,
         recipe.train,
         recipe.loss.normalise,
+        recipe.loss.constant,
         recipe.loss.packed,
     )
 

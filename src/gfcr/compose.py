@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from gfcr.errors import leave_out
 from gfcr.registry import FrozenModel, Method
 from gfcr.train.settings import LossSettings, TrainSettings
 from gfcr.types import Normalise, Sampling
@@ -31,12 +32,19 @@ class Facts:
     loss: LossSettings = LossSettings()
     train: TrainSettings = TrainSettings()
     normalise: Normalise = Normalise.TOKEN_MEAN
+    constant: float | None = None
+    """Denominator that the recipe gives; None = it gives none."""
     packed: bool = False
     """One row per group, its prompt once."""
 
     def having(self, trait: str) -> list[str]:
         """Methods with this trait, always or under their settings."""
         return [f"{m.slot} {m.name!r}" for m, settings in self.methods if trait in m.traits or trait in settings.traits()]
+
+    @staticmethod
+    def slot_of(found: str) -> str:
+        """The slot of what `having` names."""
+        return found.partition(" ")[0]
 
     @property
     def single(self) -> bool:
@@ -67,7 +75,7 @@ def check(facts: Facts) -> list[Finding]:
     return [finding for r in RULES if (finding := r(facts)) is not None]
 
 
-def _pair(facts: Facts, first: str, second: str) -> tuple[str, str] | None:
+def pair_of(facts: Facts, first: str, second: str) -> tuple[str, str] | None:
     a, b = facts.having(first), facts.having(second)
     return (a[0], b[0]) if a and b else None
 
@@ -87,7 +95,7 @@ def two_difficulty_selectors(facts: Facts) -> Finding | None:
 
 @rule
 def damping_against_seeking(facts: Facts) -> Finding | None:
-    if not (pair := _pair(facts, "damps uncertainty", "seeks uncertainty")):
+    if not (pair := pair_of(facts, "damps uncertainty", "seeks uncertainty")):
         return None
     return Finding(
         "damping_against_seeking",
@@ -123,67 +131,6 @@ def injection_without_store(facts: Facts) -> Finding | None:
 
 
 @rule
-def zero_variance_on_shaped(facts: Facts) -> Finding | None:
-    found = facts.having("zero-variance on shaped reward")
-    if not found or not facts.having("shapes reward"):
-        return None
-    return Finding(
-        "zero_variance_on_shaped",
-        f"{found[0]} tests the shaped reward for variance: a length term makes every all-wrong group look informative",
-        "test correctness",
-    )
-
-
-@rule
-def length_on_all_wrong(facts: Facts) -> Finding | None:
-    shaping, std = facts.having("shapes length in all-wrong groups"), facts.having("divides by std")
-    if not shaping or not std:
-        return None
-    return Finding(
-        "length_on_all_wrong",
-        f"{shaping[0]} rewards length in all-wrong groups, and {std[0]} divides by the std: there "
-        "length is the only variance left and gets full-size advantages",
-        'set its on = "mixed" or "right", or credit without std (dr-grpo, rloo)',
-    )
-
-
-@rule
-def shape_by_group(facts: Facts) -> Finding | None:
-    if not (pair := _pair(facts, "shapes wrong answers by their group", "baseline: batch")):
-        return None
-    return Finding(
-        "shape_by_group",
-        f"{pair[0]} shapes a wrong answer only where its group holds a right one, and {pair[1]} compares answers of all groups: "
-        "wrong answers of hopeless groups would look better than those of others",
-        'set its on = "right"',
-    )
-
-
-@rule
-def shape_without_readers(facts: Facts) -> Finding | None:
-    if not (pair := _pair(facts, "shapes reward", "ignores shaped reward")):
-        return None
-    return Finding(
-        "shape_without_readers",
-        f"{pair[1]} reads verdicts and rewards as the verifiers gave them, so {pair[0]} would change nothing",
-        "leave filter.shape out, or take another credit",
-    )
-
-
-@rule
-def negative_rewards(facts: Facts) -> Finding | None:
-    needing, shaping = facts.having("assumes: rewards not negative"), facts.having("shapes reward")
-    if not needing or not (shaping or facts.invalid_reward < 0):
-        return None
-    source = shaping[0] if shaping else f"filter.admission.invalid_reward = {facts.invalid_reward}"
-    return Finding(
-        "negative_rewards",
-        f"{needing[0]} divides by the group's mean reward, and {source} can make it 0 or negative",
-        "leave filter.shape out and keep filter.admission.invalid_reward at 0 or more, or take another credit",
-    )
-
-
-@rule
 def truncated_without_processed(facts: Facts) -> Finding | None:
     if not facts.sampling.truncated or "processed_logprobs" in facts.engine_features:
         return None
@@ -209,6 +156,19 @@ def truncated_with_importance(facts: Facts) -> Finding | None:
 
 
 @rule
+def truncated_injection(facts: Facts) -> Finding | None:
+    scored = [f"{m.slot} {m.name!r}" for m, _ in facts.methods if {"injects", "handles: off-policy"} <= m.traits]
+    if not facts.sampling.truncated or not scored:
+        return None
+    return Finding(
+        "truncated_injection",
+        f"{scored[0]} has old answers scored again under the law of sampling, which is truncated (top-p, top-k, min-p or bans): "
+        "the trainer's ratio would divide by it and be off by the kept mass, or by nothing where a token fell out of the kept set",
+        "sample with top_p = 1, top_k = 0, min_p = 0 and no bans, or " + leave_out(facts.slot_of(scored[0])),
+    )
+
+
+@rule
 def group_of_one(facts: Facts) -> Finding | None:
     if not facts.single:
         return None
@@ -223,48 +183,9 @@ def group_of_one(facts: Facts) -> Finding | None:
         return Finding(
             "group_of_one",
             f"{comparing[0]} compares a group's answers with each other, and groups have one rollout: it would do nothing",
-            'use generate.topology = {name = "group", k = 8}, or leave it out',
+            'use generate.topology = {name = "group", k = 8}, or ' + leave_out(facts.slot_of(comparing[0])),
         )
     return None
-
-
-@rule
-def one_reward_dropped(facts: Facts) -> Finding | None:
-    if not facts.admission_zero_variance:
-        return None
-    if not facts.single:
-        return _batch_baseline_dropped(facts)
-    if facts.having("needs: group baseline") or facts.having("injects"):
-        return None
-    return Finding(
-        "one_reward_dropped",
-        "groups have one rollout, and filter.admission.drop_zero_variance takes every group with one "
-        "reward out of the batch: nothing would be trained",
-        "set filter.admission.drop_zero_variance = false",
-    )
-
-
-def _batch_baseline_dropped(facts: Facts) -> Finding | None:
-    if not (found := facts.having("baseline: batch")):
-        return None
-    return Finding(
-        "one_reward_dropped",
-        f"{found[0]} compares with the whole batch, and filter.admission.drop_zero_variance takes every group with one reward out "
-        "of it: what remains has another mean than the policy",
-        "set filter.admission.drop_zero_variance = false",
-    )
-
-
-@rule
-def unnormalised_batch(facts: Facts) -> Finding | None:
-    needing = facts.having("needs: batch normalisation")
-    if not needing or facts.having("normalises batch"):
-        return None
-    return Finding(
-        "unnormalised_batch",
-        f"{needing[0]} is half a method: its advantages want normalising over the batch, and filter.credit_batch is empty",
-        'set filter.credit_batch = {name = "whiten"}',
-    )
 
 
 @rule
@@ -370,4 +291,4 @@ def refill_against_injection(facts: Facts) -> Finding | None:
     )
 
 
-from gfcr import compose_loss  # noqa: E402, F401  (its rules register themselves)
+from gfcr import compose_loss, compose_reward  # noqa: E402, F401  (their rules register themselves)

@@ -6,6 +6,7 @@ A credit yields advantages unless it declares `yields: pairs`, `yields: cross-en
 from __future__ import annotations
 
 from gfcr.compose import Facts, Finding, rule
+from gfcr.errors import leave_out
 from gfcr.registry import Slot
 from gfcr.train.settings import mismatch
 from gfcr.types import Normalise
@@ -62,7 +63,7 @@ def rewards_without_critic(facts: Facts) -> Finding | None:
     return Finding(
         "critic_without_rewards",
         f"train.value is set, and {credit[0]} gives advantages of its own: the value head would learn nothing",
-        'use filter.credit = {name = "gae"}, or leave [train.value] out',
+        'use filter.credit = {name = "gae"}, or ' + leave_out("train.value"),
     )
 
 
@@ -92,6 +93,18 @@ def gspo_by_tokens(facts: Facts) -> Finding | None:
 
 
 @rule
+def constant_of_nothing(facts: Facts) -> Finding | None:
+    if facts.constant is None or facts.normalise is Normalise.CONSTANT:
+        return None
+    return Finding(
+        "constant_of_nothing",
+        f"loss.constant = {facts.constant:g} is the denominator of constant normalisation, and loss.normalise ="
+        f" {str(facts.normalise)!r} has its own",
+        "set loss.normalise = 'constant', or " + leave_out("loss.constant"),
+    )
+
+
+@rule
 def pairs_of_one(facts: Facts) -> Finding | None:
     found = facts.having("needs: two answers")
     if not found or not facts.single:
@@ -115,7 +128,7 @@ def advantages_that_are_not_there(facts: Facts) -> Finding | None:
             return Finding(
                 "advantages_that_are_not_there",
                 f"{found.slot} {found.name!r} works on advantages, and {credit[0]} yields {credit[1]}{hint}",
-                f"leave {found.slot} out",
+                leave_out(found.slot),
             )
     return None
 

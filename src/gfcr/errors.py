@@ -5,6 +5,12 @@
 from __future__ import annotations
 
 
+def leave_out(key: str, default: object = None) -> str:
+    """The remedy for a setting that should not be there: out of the file, or, where a shipped recipe has it, back to `default`."""
+    value = "none" if default is None else str(default).lower() if isinstance(default, bool) else f"{default}"
+    return f"leave {key} out (where a shipped recipe has it: --set {key}={value})"
+
+
 class GfcrError(Exception):
     """Something the user can put right."""
 

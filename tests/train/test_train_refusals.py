@@ -64,3 +64,35 @@ def test_undefined_rewards_and_unsampled_tokens_are_named():
     with pytest.raises(DataError, match=r"batch\.behaviour is nan") as error:
         trainer({"kind": "dpo", "pair_reference": "behaviour"}, {}).step(unsampled)
     assert "start" in error.value.remedy
+
+
+@pytest.mark.parametrize("value", [-np.inf, np.inf])
+@pytest.mark.parametrize("field", ["behaviour", "proximal", "reference"])
+def test_an_infinite_log_probability_is_refused_where_it_counts_and_nowhere_else(field, value):
+    batch = policy(random_rows(3, reference=-2.0, proximal=-2.0))
+    counts, outside = batch.offsets[2] - 1, batch.offsets[1]
+    assert batch.rl_mask[counts] and not batch.rl_mask[outside]
+
+    def changed(at, to):
+        values = getattr(batch, field).copy()
+        values[at] = to
+        return replace(batch, **{field: values})
+
+    t = trainer({"kind": "ppo"}, {"kl": 0.1, "tis_cap": 2.0})
+    before = copy_weights(t)
+    with pytest.raises(DataError, match=rf"batch\.{field} is {value} at token \d+ of row 1 \(rollout r1, round 0\)") as error:
+        t.step(changed(counts, value))
+    assert "truncated law" in error.value.remedy and same_weights(t, before)
+    want, got = (trainer({"kind": "ppo"}, {"kl": 0.1, "tis_cap": 2.0}) for _ in range(2))
+    want.step(batch), got.step(changed(outside, value))
+    assert same_weights(got, copy_weights(want))
+    assert trainer({"kind": "ppo"}, {"kl": 0.1}).step(changed(counts, nan)).skipped is None  # nobody knows it: no fault
+
+
+def test_an_infinite_reference_of_a_pair_is_refused_where_it_is_read():
+    batch = pairs(random_rows(4, reference=-2.0))
+    values = batch.reference.copy()
+    values[batch.offsets[1] - 1] = -np.inf
+    with pytest.raises(DataError, match=r"batch\.reference is -inf at token"):
+        trainer({"kind": "dpo"}, {}).step(replace(batch, reference=values))
+    assert trainer({"kind": "dpo", "pair_reference": "behaviour"}, {}).step(replace(batch, reference=values)).skipped is None

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from gfcr.errors import ConfigError
+from gfcr.errors import ConfigError, leave_out
 from gfcr.recipe import Recipe
 from gfcr.types import Batch, Normalise
 
@@ -114,7 +114,7 @@ def refuse(recipe: Recipe, exporter: Exporter) -> None:
         if given != usual:
             raise ConfigError(
                 f"{exporter.name} cannot carry {name}{f' = {given!r}' if isinstance(given, str) else ''}: that is a part of gfcr's own trainer, and the loss is TRL's",
-                f"leave {name} out (TRL has a loss_type of its own), or train with gfcr's own trainer (`gfcr run`)",
+                f"{leave_out(name, usual)}; TRL has a loss_type of its own; or train with gfcr's own trainer (`gfcr run`)",
             )
     if recipe.loss.packed:
         raise ConfigError(f"{exporter.name} cannot carry packed rows (loss.packed = true)", "set loss.packed = false")

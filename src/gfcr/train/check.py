@@ -1,5 +1,6 @@
 """What a batch must hold before it may change weights. Invariant: a number that would reach the loss is finite, or the error
-names the row, the rollout, the token, the value and the remedy; numbers outside the masks are never looked at.
+names the row, the rollout, the token, the value and the remedy; NaN stands for a log-probability nobody knows, and is one only
+where it may be unknown; an infinite one is refused on every token that counts; numbers outside the masks are never looked at.
 """
 
 from __future__ import annotations
@@ -73,6 +74,21 @@ def check_batch(batch: Batch, vocabulary: int, kl: float = 0.0, loss: LossSettin
             continue
         bad = np.flatnonzero(mask & ~np.isfinite(values))
         _refuse(batch, bad, field, values[bad[0]] if len(bad) else None, remedy)
+    for field, mask in (
+        ("behaviour", batch.rl_mask),
+        ("proximal", batch.rl_mask),
+        ("reference", batch.rl_mask | (paired & (loss.pair_reference == "start"))),
+    ):
+        values = getattr(batch, field)
+        bad = np.flatnonzero(mask & np.isinf(values))
+        _refuse(
+            batch,
+            bad,
+            field,
+            values[bad[0]] if len(bad) else None,
+            "leave the rollout out: under that law the token cannot occur (was it scored under a truncated law, or by another"
+            " model?); NaN where nobody knows the log-probability",
+        )
     outside = np.flatnonzero((batch.input_ids < 0) | (batch.input_ids >= vocabulary))
     _refuse(
         batch,

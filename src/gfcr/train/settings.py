@@ -5,11 +5,12 @@ would train on the wrong quantity is refused when the settings are made, not whe
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from gfcr.errors import ConfigError
+from gfcr.errors import ConfigError, leave_out
 from gfcr.registry import FrozenModel
 
 
@@ -184,32 +185,60 @@ class TrainSettings(FrozenModel):
         return self.lr * shape * warm
 
 
+_POLICY = ("ppo", "cispo", "gspo", "gspo-token")
+_CLIPPED = ("ppo", "gspo", "gspo-token")
+_PAIRS = ("dpo", "ipo")
+READERS: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "train.clip_low": (_CLIPPED, "bounds a clipped ratio"),
+    "train.clip_high": (_CLIPPED, "bounds a clipped ratio"),
+    "train.dual_clip": (_CLIPPED, "bounds a clipped ratio"),
+    "train.kl": (_POLICY, "acts on tokens that have an advantage"),
+    "train.tis_cap": (("ppo", "cispo"), "weighs single tokens that have an advantage"),
+    "train.ratio_base": (_POLICY, "is the denominator of a ratio"),
+    "train.value": (("ppo", "cispo", "gspo-token"), "gives every token its own advantage"),
+    "loss.cispo_low": (("cispo",), "bounds CISPO's weight"),
+    "loss.cispo_high": (("cispo",), "bounds CISPO's weight"),
+    "loss.beta": (_PAIRS, "scales a preference loss"),
+    "loss.label_smoothing": (("dpo",), "smooths the logistic loss of 'dpo'"),
+    "loss.pair_reference": (_PAIRS, "is the reference of preference pairs"),
+    "loss.pair_length": (_PAIRS, "says how preference pairs count length"),
+}
+"""Setting -> kinds of loss that read it, and what it is there for; what is not named here every loss reads (`loss.normalise`:
+cross-entropy tokens may stand beside preference pairs)."""
+_INSTEAD = {
+    ("train.clip_low", "cispo"): "it clips a weight: loss.cispo_low",
+    ("train.clip_high", "cispo"): "it clips a weight: loss.cispo_high",
+    ("train.dual_clip", "cispo"): "it clips a weight: loss.cispo_high",
+    ("train.kl", "dpo"): "its own pull to the reference is loss.beta",
+    ("train.kl", "ipo"): "its own pull to the reference is loss.beta",
+    ("loss.label_smoothing", "ipo"): "its loss is squared",
+    **{(f"loss.cispo_{end}", kind): f"it clips a ratio: train.clip_{end}" for end in ("low", "high") for kind in _CLIPPED},
+}
+
+
 def mismatch(train: TrainSettings, loss: LossSettings) -> tuple[str, str] | None:
-    """(why, remedy) when settings of the trainer and of the loss contradict each other; None = they go together."""
+    """(why, remedy) when settings of the trainer and of the loss contradict each other, or one would be ignored; None = they go
+    together. A setting at its default says nothing."""
     kind = f"loss.kind = {loss.kind!r}"
-    if loss.wants != "advantages":
-        for name in ("kl", "tis_cap", "dual_clip", "value"):
-            if getattr(train, name):
-                return (
-                    f"train.{name} acts on tokens that have an advantage, and {kind} has none"
-                    + (" (its own pull to the reference is loss.beta)" if name == "kl" and loss.wants == "pairs" else ""),
-                    f"leave train.{name} out",
-                )
     if loss.by_sequence and train.tis_cap is not None:
         return (
             f"train.tis_cap weighs single tokens and {kind} whole answers: the two corrections do not multiply to a ratio",
-            "leave train.tis_cap out; train.ratio_base = 'behaviour' makes the answer's own ratio the correction",
+            leave_out("train.tis_cap") + "; train.ratio_base = 'behaviour' makes the answer's own ratio the correction",
         )
     if loss.kind == "gspo" and train.value is not None:
         return f"train.value gives every token its own advantage, and {kind} has one per answer", "set loss.kind = 'gspo-token'"
-    if loss.kind == "ipo" and loss.label_smoothing:
+    for key, (kinds, purpose) in READERS.items():
+        section, name = (train, key.removeprefix("train.")) if key.startswith("train.") else (loss, key.removeprefix("loss."))
+        usual = type(section).model_fields[name].default
+        if loss.kind in kinds or getattr(section, name) == usual:
+            continue
+        instead = _INSTEAD.get((key, loss.kind))
+        return f"{key} {purpose}, and {kind} has none" + (f" ({instead})" if instead else ""), leave_out(key, usual)
+    if train.schedule == "constant" and train.lr_floor != TrainSettings.model_fields["lr_floor"].default:
         return (
-            f"loss.label_smoothing = {loss.label_smoothing:g} smooths the logistic loss of 'dpo', and {kind} has a squared one",
-            "leave loss.label_smoothing out, or set loss.kind = 'dpo'",
-        )
-    if loss.kind == "cispo" and train.dual_clip is not None:
-        return (
-            f"train.dual_clip bounds a clipped ratio, and {kind} clips a weight (loss.cispo_high)",
-            "leave train.dual_clip out",
+            f"train.lr_floor = {train.lr_floor:g} is where a falling learning rate ends, and train.schedule = 'constant' does not"
+            " fall",
+            "set train.schedule = 'linear' or 'cosine', or "
+            + leave_out("train.lr_floor", TrainSettings.model_fields["lr_floor"].default),
         )
     return None

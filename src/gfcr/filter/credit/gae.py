@@ -24,7 +24,7 @@ from gfcr.types import Credit, Group, Member
     arxiv="1506.02438",
     criterion="reliability",
     faithfulness=Faithfulness.CONFIRMED,
-    traits=("yields: rewards", "per-token advantages", "handles: uneven groups"),
+    traits=("yields: rewards", "per-token advantages", "handles: uneven groups", "baseline: batch"),
 )
 class GAE:
     """The outcome's reward on the last own token; the trainer's value head turns rewards into advantages (arXiv:1506.02438;

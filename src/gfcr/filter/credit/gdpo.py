@@ -27,7 +27,7 @@ from gfcr.types import Member, Status
     arxiv="2601.05242",
     criterion="reliability",
     faithfulness=Faithfulness.CONFIRMED,
-    traits=(*GROUP_TRAITS, "divides by std", "ignores shaped reward"),
+    traits=(*GROUP_TRAITS, "divides by std", "ignores shaped reward", "weighs rewards by verifier"),
 )
 class GDPO(GroupBaseline):
     """A = sum over rewards of weight * (r - mean) / (std + eps) (arXiv:2601.05242); the sum of rewards, normalised once, would

@@ -38,16 +38,19 @@ class FunctionVerifier:
 
     place = ""
     slot = Slot.VERIFIER
+    name: str
 
     class Settings(FrozenModel):
         right_at: float | Literal["never"] = 1.0
         """A number of at least this counts as a right answer; "never": the numbers say nothing about correctness (a format bonus, a
         length reward), so neither posteriors nor zero-variance tests read them. A truth value speaks for itself."""
 
+        def traits(self) -> frozenset[str]:
+            return frozenset() if self.right_at == "never" else frozenset({"binary correctness"})
+
     def __init__(self, settings: Settings, build: Build | None = None) -> None:
         self.settings = settings
         self.function: Callable[..., Any] = load_place(self.place)
-        self.name = short_name(self.place)
         self.version = code_hash(self.place)
         self.parameters = parameters(self.function, self.place)
         self.batch = "completions" in self.parameters
@@ -147,13 +150,18 @@ def _method(slot: Slot, place: str) -> Method:
     found = parameters(function, place)
     _refuse_unfit(place, found, "completions" in found, None)
     title = (inspect.getdoc(function) or "your own function").splitlines()[0]
-    cls = type("FunctionVerifier", (FunctionVerifier,), {"place": place, "slot": slot, "__doc__": inspect.getdoc(function)})
+    cls = type("FunctionVerifier", (FunctionVerifier,), {**_known(slot, place), "__doc__": inspect.getdoc(function)})
     return Method(place, slot, title, "reliability", Faithfulness.OURS, settings=FunctionVerifier.Settings, cls=cls)
+
+
+def _known(slot: Slot, place: str) -> dict[str, Any]:
+    """What the class of a function's verifiers has of its own."""
+    return {"place": place, "slot": slot, "name": short_name(place)}
 
 
 def _again(slot: Slot, place: str, settings: FunctionVerifier.Settings) -> FunctionVerifier:
     """In the child process: the same verifier from its place."""
-    made = type("FunctionVerifier", (FunctionVerifier,), {"place": place, "slot": slot})(settings)
+    made = type("FunctionVerifier", (FunctionVerifier,), _known(slot, place))(settings)
     assert isinstance(made, FunctionVerifier)
     return made
 

@@ -11,7 +11,7 @@ from typing import Any
 from trl import GRPOConfig
 from trl.experimental.async_grpo import AsyncGRPOConfig
 
-from gfcr.errors import ConfigError
+from gfcr.errors import ConfigError, leave_out
 from gfcr.integrations.carry import trl_credit
 from gfcr.recipe import Recipe, load
 from gfcr.types import Normalise
@@ -37,7 +37,7 @@ def recipe_of(recipe: str | Recipe) -> Recipe:
     if found.train.lora is not None:
         raise ConfigError(
             "train.lora is an adapter of gfcr's own trainer, and here TRL trains the model",
-            "leave train.lora out, and pass peft_config to the trainer",
+            f"pass peft_config to the trainer, and {leave_out('train.lora')}",
         )
     return found
 
