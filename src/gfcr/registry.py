@@ -125,6 +125,7 @@ INDEX: dict[Slot, dict[str, str]] = {
         "exact": "gfcr.filter.verifiers.exact:Exact",
         "answer": "gfcr.filter.verifiers.answer:Answer",
         "choice": "gfcr.filter.verifiers.choice.verifier:Choice",
+        "structured": "gfcr.filter.verifiers.structured.verifier:Structured",
         "reasoning-gym": "gfcr.filter.verifiers.gym:GymVerifier",
         "sql": "gfcr.filter.verifiers.sql.verifier:Sql",
     },

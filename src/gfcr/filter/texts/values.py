@@ -19,12 +19,16 @@ LONGEST = 2_000_000
 """Characters of the longest text that is read."""
 DEEPEST = 100
 """Levels of nesting."""
-TRIES = 20
+TRIES = 12
 """Bracketed places tried, from the last."""
 _QUOTES = str.maketrans({"“": '"', "”": '"', "„": '"', "‟": '"', "＂": '"', "‘": "'", "’": "'"})
 _TRAILING = re.compile(r'("(?:[^"\\\n]|\\.)*")|,(\s*[}\]])')
 _COMMENT = re.compile(r'("(?:[^"\\\n]|\\.)*")|//[^\n]*|/\*[^*]*\*/')
 _TOKENS = re.compile(r'"(?:[^"\\\n]|\\.)*"|[\[\]{}]')
+_BEGINS = {
+    "{": re.compile(r"""\s{0,99}(?:["'“”„‘/}]|\w{1,40}\s{0,9}:)"""),
+    "[": re.compile(r"""\s{0,99}(?:["'“”„‘/\[{(\]\d+.-]|(?:true|false|null|True|False|None)\b)"""),
+}
 _PYTHON = re.compile(r"[\[({'\"\-+\d]|True|False|None")
 
 
@@ -105,27 +109,25 @@ def _places(text: str) -> Iterator[tuple[int, int]]:
 
 def brackets(text: str) -> list[tuple[int, int]]:
     """Places between `{` and `}` or `[` and `]` that match and lie in no other such place, in order. Brackets inside strings do not
-    count; a bracket that nothing closes is text."""
+    count; one that nothing closes, or behind which no value can begin, is text."""
     stack: list[tuple[str, int]] = []
     waiting = {"{": 0, "[": 0}
     found: list[tuple[int, int]] = []
     for token in _TOKENS.finditer(text):
         kind = token.group()
-        if kind in "{[":
+        if kind in "{[" and _BEGINS[kind].match(text, token.end()):
             stack.append((kind, token.start()))
             waiting[kind] += 1
         elif kind in "}]":
             wanted = "{" if kind == "}" else "["
-            if not waiting[wanted]:
-                continue
-            while True:
+            while waiting[wanted]:
                 opened, start = stack.pop()
                 waiting[opened] -= 1
                 if opened == wanted:
+                    while found and found[-1][0] > start:
+                        found.pop()
+                    found.append((start, token.end()))
                     break
-            while found and found[-1][0] > start:
-                found.pop()
-            found.append((start, token.end()))
     return found
 
 
@@ -144,13 +146,15 @@ def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def _depth(text: str) -> int:
-    """Deepest nesting of brackets outside double-quoted strings."""
+    """Deepest nesting of brackets outside double-quoted strings, as far as it matters."""
     depth = deepest = 0
     for token in _TOKENS.finditer(text):
         kind = token.group()
         if kind in "[{":
             depth += 1
             deepest = max(deepest, depth)
+            if deepest > DEEPEST:
+                break
         elif kind in "]}":
             depth -= 1
     return deepest

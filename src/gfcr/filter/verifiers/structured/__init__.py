@@ -1,0 +1,1 @@
+"""Answers with a structure: JSON, lists, patterns."""
