@@ -21,7 +21,7 @@ from gfcr.engine.models import check_directory
 from gfcr.engine.smollm2 import smollm2_directory
 from gfcr.errors import ConfigError, MissingExtra
 from gfcr.filter.cascade import Cascade
-from gfcr.filter.killable import contained
+from gfcr.filter.killable import Limits, contained
 from gfcr.functions import is_place
 from gfcr.generate.ends import stop_spec
 from gfcr.generate.fit import fitting
@@ -252,8 +252,12 @@ def make_slots(recipe: Recipe, context: Build) -> Slots:
 
 
 def make_cascade(recipe: Recipe, context: Build) -> Cascade:
+    section = recipe.filter
+    limits = Limits(memory_mb=section.memory_mb)
+
     def many(slot: Slot) -> list[Any]:
-        found = [contained(_make(slot, ref.name, ref.values(), context), recipe.filter.seconds) for ref in recipe.slots()[slot]]
+        made = [_make(slot, ref.name, ref.values(), context) for ref in recipe.slots()[slot]]
+        found = [contained(one, section.seconds, section.workers, limits, section.cache, section.late) for one in made]
         for judge, ref in zip(found, recipe.slots()[slot]):
             if is_place(ref.name) and hasattr(judge, "start"):
                 judge.start()  # code of the user's own: what cannot be loaded there is told now
@@ -268,6 +272,9 @@ def make_cascade(recipe: Recipe, context: Build) -> Cascade:
         recipe.filter.admission.invalid_reward,
         recipe.generate.stop_strings,
         recipe.generate.keep_stop,
+        section.cascade,
+        context.seed,
+        section.workers,
     )
 
 

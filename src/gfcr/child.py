@@ -67,6 +67,10 @@ class Child:
     def alive(self) -> bool:
         return self.process.poll() is None
 
+    def end(self) -> None:
+        """Kill the process and leave the pipe to whoever reads it: it sees the end."""
+        self._finalizer()
+
     def kill(self) -> None:
         self._finalizer()
         self.pipe.close()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from gfcr.domains.rows import write_rows
 from gfcr.errors import ConfigError
-from gfcr.filter import killable
+from gfcr.filter.pool import serve
 from gfcr.functions import place_of
 from gfcr.recipe import Recipe, load, parse
 from gfcr.registry import Slot
@@ -49,7 +49,7 @@ def session(
     verifiers, gates, select: methods by name, or plain functions (filter/verifiers/function.py, control/select/function.py).
     Raises ConfigError, DataError or MissingExtra with a remedy.
     """
-    if killable.in_child:
+    if serve.in_child:
         raise ConfigError(
             "this script started a run while it was loaded for its functions",
             'start the run under `if __name__ == "__main__":`',

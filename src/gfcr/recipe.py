@@ -21,6 +21,7 @@ from gfcr.control.posterior import PosteriorSettings
 from gfcr.domains.gym.settings import GymSettings
 from gfcr.errors import ConfigError
 from gfcr.filter.admission import AdmissionSettings
+from gfcr.filter.cascade_settings import CascadeSettings
 from gfcr.generate.settings import PromptSettings
 from gfcr.registry import FrozenModel, Method, Slot, config_error, find, settings_of
 from gfcr.replay.memory import MemorySettings
@@ -131,6 +132,16 @@ class FilterSection(FrozenModel):
     seconds: float = Field(10.0, gt=0)
     """Longest one call of a gate, verifier or step scorer may take that does not declare itself bounded; it runs in a process
     of its own, is killed there, and its answer is unscorable."""
+    late: Literal["unscorable", "wrong"] = "unscorable"
+    """What an answer is whose judgement was killed after `seconds`: nobody's fault, or a wrong answer."""
+    workers: int = Field(2, ge=1, le=64)
+    """Processes each such verifier judges in; what they say does not depend on their number. Also the calls at once of a verifier that
+    declares `parallel = True`."""
+    memory_mb: int | None = Field(4096, ge=64)
+    """Memory such a process may hold before it is killed; None = not looked at."""
+    cache: int = Field(4096, ge=0)
+    """Verdicts kept per such verifier: the same answer to the same task is judged once. 0 = none."""
+    cascade: CascadeSettings = CascadeSettings()
 
 
 class ControlSection(FrozenModel):

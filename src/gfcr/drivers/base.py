@@ -44,11 +44,12 @@ class Driver:
                     self._growing[ask.id] = Growing(ask, self.clock())
 
     def answer(self, round_: Round, asks: Sequence[Ask]) -> None:
-        """Judge, compare and score what the round asks for."""
+        """Judge, compare and score what the round asks for. All judgements are asked for at once and told in ask order."""
         scores: list[ScoreAsk] = []
+        signals = iter(self.cascade.judge_all([(ask.task, ask.rollout) for ask in asks if isinstance(ask, JudgeAsk)]))
         for ask in asks:
             if isinstance(ask, JudgeAsk):
-                round_.tell(Judged(ask.id, self.cascade.judge(ask.task, ask.rollout)))
+                round_.tell(Judged(ask.id, next(signals)))
             elif isinstance(ask, CompareAsk):
                 round_.tell(self._compare(ask))
             elif isinstance(ask, ScoreAsk):

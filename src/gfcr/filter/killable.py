@@ -1,181 +1,197 @@
-"""Verifiers that may hang, each in a child process that can be killed.
+"""Verifiers that may hang or die, each in worker processes that can be killed (gfcr.filter.pool).
 
-Invariants: one deadline per call, and its clock starts when the child starts the work, never while the call waits for a
-child; a call that hangs, kills its process, raises or returns rubbish is UNSCORABLE with the evidence, and the next call gets
-a fresh child; children (with whatever they started) die with `close`, with the wrapper, and with this process (gfcr.child).
+Invariants: one deadline per call, and its clock starts when a process starts the work, never while the call waits for one; a call that
+hangs, kills its process, raises or returns rubbish is UNSCORABLE with the evidence, and the next call gets a fresh process; verdicts of
+many calls come in the order of the calls, whichever ended first; processes (with whatever they started) die with `close`, with the
+wrapper, and with this process (gfcr.child).
 """
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import pickle
-import queue
-from collections.abc import Sequence
-from multiprocessing.connection import Connection
-from typing import Any
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any, Literal
 
-from gfcr.child import Child
 from gfcr.errors import ConfigError
+from gfcr.filter.pool.cache import VerdictCache
+from gfcr.filter.pool.pool import Pool
+from gfcr.filter.pool.worker import Answer, Broken, Late, Limits
 from gfcr.filter.slots import StepScorer, Verifier
 from gfcr.types import Status, StopReason, Task, Verdict
 
-START_SECONDS = 120.0
-"""Longest a child may take to import what the verifier needs, or to take up a call."""
-in_child = False
-"""Whether this process is such a child: there a script is loaded for its functions, and must start no run."""
-
-
-class Broken(Exception):
-    """A call that gave no answer; the text is the evidence."""
-
-
-class _Child(Child):
-    """One process that holds a copy of the verifier."""
-
-    def __init__(self, payload: bytes) -> None:
-        super().__init__(__name__)
-        try:
-            self.pipe.send_bytes(payload)
-            if not self.pipe.poll(START_SECONDS):
-                raise Broken(f"its process did not start within {START_SECONDS:g} s")
-            kind, text = self.pipe.recv()
-        except (EOFError, OSError) as error:
-            raise Broken(f"its process {self.fate()} before its first call") from error
-        except Broken:
-            self.kill()
-            raise
-        if kind != "ready":
-            self.kill()
-            raise Broken(text)
-
-    def call(self, method: str, args: tuple[Any, ...], seconds: float) -> Any:
-        """Raises Broken; the child is dead afterwards when it hung or died."""
-        try:
-            self.pipe.send((method, args))
-            if not self.pipe.poll(START_SECONDS):
-                self.kill()
-                raise Broken(f"its process did not take the call within {START_SECONDS:g} s; killed")
-            self.pipe.recv()  # the work starts now
-            if not self.pipe.poll(seconds):
-                self.kill()
-                raise Broken(f"no verdict within {seconds:g} s; killed")
-            kind, value = self.pipe.recv()
-        except (EOFError, OSError, pickle.UnpicklingError) as error:
-            raise Broken(f"its process {self.fate()} during the call") from error
-        if kind == "error":
-            raise Broken(value)
-        return value
+Item = tuple[Task, str, StopReason]
+"""What is judged: task, text, how it ended."""
+__all__ = ["Broken", "Item", "Killable", "KillableSteps", "KillableVerifier", "Limits", "contained"]
+WINDOW = 16
+"""Calls per process that `stream` keeps on their way."""
 
 
 class Killable:
-    """Calls of one object's methods, each in a child; up to `workers` at once from as many threads."""
+    """Calls of one object's methods, each in a worker process; up to `workers` at once, from threads and coroutines alike."""
 
     bounded = True
 
-    def __init__(self, inner: Any, seconds: float, workers: int = 1) -> None:
-        self.name, self.seconds = str(inner.name), seconds
+    def __init__(self, inner: Any, seconds: float, workers: int = 1, limits: Limits | None = None) -> None:
+        """`limits`: what a process may take; `seconds` of one call stands apart."""
+        self.name, self.seconds, self.workers = str(inner.name), seconds, workers
         try:
-            self._payload = pickle.dumps(inner)
+            payload = pickle.dumps(inner)
         except Exception as error:
             raise ConfigError(
                 f"{self.name!r} cannot be sent to a process of its own: {error}",
                 "keep only data on it and define its class in a module, or declare `bounded = True` when it can never hang",
             ) from error
-        self._free: queue.LifoQueue[_Child | None] = queue.LifoQueue()
-        self._workers = workers
-        for _ in range(workers):
-            self._free.put(None)
+        self.limits = replace(limits or Limits(), seconds=seconds)
+        self.pool = Pool(payload, self.limits, workers)
 
     def call(self, method: str, *args: Any) -> Any:
         """The method's answer. Raises Broken: it hung and was killed, its process died, it raised."""
-        child = self._free.get()
-        try:
-            if child is None or not child.alive:
-                child = None
-                child = _Child(self._payload)
-            return child.call(method, args, self.seconds)
-        finally:
-            self._free.put(child if child is not None and child.alive else None)
+        return self.pool.submit(method, args).result().value
 
     def start(self) -> None:
-        """Start the first child now, so that what cannot work there is said before the first call. Raises ConfigError."""
-        child = self._free.get()
+        """Start the first process now, so that what cannot work there is said before the first call. Raises ConfigError."""
         try:
-            child = child if child is not None and child.alive else _Child(self._payload)
+            self.pool.start()
         except Broken as error:
-            child = None
             raise ConfigError(
                 f"{self.name} does not work in a process of its own: {error}",
                 'what it needs must be importable there; a script that starts a run does so under `if __name__ == "__main__":`',
             ) from None
-        finally:
-            self._free.put(child)
 
     def close(self) -> None:
-        """End the children; a later call starts new ones."""
-        for _ in range(self._workers):
-            child = self._free.get()
-            if child is not None:
-                child.kill()
-        for _ in range(self._workers):
-            self._free.put(None)
+        """End the processes; a later call starts new ones."""
+        self.pool.close()
 
 
 class KillableVerifier(Killable):
-    """A verifier or gate that cannot hang the run."""
+    """A verifier or gate that cannot hang the run. `judge` for one answer, `judge_many` for a wave, `stream` for a file, `judge_async`
+    for coroutines."""
 
-    def __init__(self, inner: Verifier, seconds: float, workers: int = 1) -> None:
-        super().__init__(inner, seconds, workers)
-        self.version = inner.version
+    def __init__(
+        self,
+        inner: Verifier,
+        seconds: float,
+        workers: int = 1,
+        limits: Limits | None = None,
+        cache: int = 0,
+        late: Literal["unscorable", "wrong"] = "unscorable",
+    ) -> None:
+        """`cache`: verdicts kept; `late`: what a call is that was killed at its deadline."""
+        super().__init__(inner, seconds, workers, limits)
+        self.version, self.late = inner.version, late
+        self.cost = getattr(inner, "cost", None)
+        self.cache = VerdictCache(inner, cache)
 
     def judge(self, task: Task, text: str, stop: StopReason) -> Verdict:
+        return self.judge_many([(task, text, stop)])[0]
+
+    def judge_many(self, items: Sequence[Item]) -> list[Verdict]:
+        """A verdict for each item, in order. Equal answers are judged once; where that gave no verdict, each by itself."""
+        keys = [self.cache.key(*item) for item in items]
+        first: dict[bytes, int] = {}
+        found: list[Verdict | None] = [None] * len(items)
+        for repeated in (False, True):  # first one of each kind, then what the cache still does not know
+            ask = []
+            for i, key in enumerate(keys):
+                if found[i] is not None or (not repeated and key is not None and first.setdefault(key, i) != i):
+                    continue
+                if (known := self.cache.get(key)) is not None:
+                    found[i] = known
+                else:
+                    ask.append(i)
+            futures = [self._submit(items[i]) for i in ask]
+            for i, future in zip(ask, futures):
+                verdict = found[i] = self._verdict(future)
+                self.cache.put(keys[i], verdict)
+        return [verdict for verdict in found if verdict is not None]
+
+    def stream(self, items: Iterable[Item], window: int | None = None) -> Iterator[Verdict]:
+        """Verdicts in the order of the items, which are read only `window` ahead (WINDOW per process by default)."""
+        ahead: deque[Future[Answer] | Broken] = deque()
+        source = iter(items)
+        for item in itertools.islice(source, window or WINDOW * self.workers):
+            ahead.append(self._submit(item))
+        while ahead:
+            yield self._verdict(ahead.popleft())
+            for item in itertools.islice(source, 1):
+                ahead.append(self._submit(item))
+
+    async def judge_async(self, task: Task, text: str, stop: StopReason) -> Verdict:
+        """For any number of coroutines at once; one that is cancelled before its turn is never judged."""
+        key = self.cache.key(task, text, stop)
+        if (known := self.cache.get(key)) is not None:
+            return known
         try:
-            verdict = self.call("judge", task, text, stop)
+            answer = await asyncio.wrap_future(self.pool.submit("judge", (task, text, stop), wait=False))
         except Broken as broken:
-            return Verdict(self.name, self.version, Status.UNSCORABLE, evidence=str(broken))
-        if not isinstance(verdict, Verdict):
-            return Verdict(
-                self.name, self.version, Status.UNSCORABLE, evidence=f"returned {type(verdict).__name__}, not a Verdict"
-            )
+            return self._broken(broken)
+        verdict = self._checked(answer)
+        self.cache.put(key, verdict)
         return verdict
+
+    def _submit(self, item: Item) -> Future[Answer] | Broken:
+        try:
+            return self.pool.submit("judge", item)
+        except Broken as broken:
+            return broken
+
+    def _verdict(self, future: Future[Answer] | Broken) -> Verdict:
+        try:
+            return self._broken(future) if isinstance(future, Broken) else self._checked(future.result())
+        except Broken as broken:
+            return self._broken(broken)
+
+    def _checked(self, answer: Answer) -> Verdict:
+        verdict = answer.value
+        if not isinstance(verdict, Verdict):
+            evidence = f"returned {type(verdict).__name__}, not a Verdict"
+            return Verdict(self.name, self.version, Status.UNSCORABLE, evidence=evidence, seconds=answer.seconds)
+        return verdict if verdict.seconds else replace(verdict, seconds=answer.seconds)
+
+    def _broken(self, broken: Broken) -> Verdict:
+        if isinstance(broken, Late) and self.late == "wrong":
+            evidence = f"{broken} (counted as wrong by the recipe)"
+            return Verdict(self.name, self.version, Status.SCORED, 0.0, False, evidence, broken.seconds)
+        return Verdict(self.name, self.version, Status.UNSCORABLE, evidence=str(broken), seconds=broken.seconds)
 
 
 class KillableSteps(Killable):
     """A step scorer that cannot hang the run; a call without an answer raises Broken."""
 
-    def __init__(self, inner: StepScorer, seconds: float, workers: int = 1) -> None:
-        super().__init__(inner, seconds, workers)
+    def __init__(self, inner: StepScorer, seconds: float, workers: int = 1, limits: Limits | None = None) -> None:
+        super().__init__(inner, seconds, workers, limits)
 
     def score(self, task: Task, text: str, stop: StopReason) -> Sequence[tuple[int, int, float | None]]:
         return list(self.call("score", task, text, stop))
 
+    def score_many(self, items: Sequence[Item]) -> list[Sequence[tuple[int, int, float | None]] | Exception]:
+        """The scores of each item in order, or what went wrong."""
+        futures = [self.pool.submit("score", item) for item in items]
+        out: list[Sequence[tuple[int, int, float | None]] | Exception] = []
+        for future in futures:
+            try:
+                out.append(list(future.result().value))
+            except Exception as error:
+                out.append(error)
+        return out
 
-def contained(judge: Any, seconds: float) -> Any:
-    """`judge` itself when its class declares that it cannot hang (`bounded = True`), else the same in a child process."""
+
+def contained(
+    judge: Any,
+    seconds: float,
+    workers: int = 1,
+    limits: Limits | None = None,
+    cache: int = 0,
+    late: Literal["unscorable", "wrong"] = "unscorable",
+) -> Any:
+    """`judge` itself when its class declares that it cannot hang (`bounded = True`), else the same in worker processes."""
     if getattr(judge, "bounded", False):
         return judge
-    return KillableSteps(judge, seconds) if hasattr(judge, "score") else KillableVerifier(judge, seconds)
-
-
-def serve(handle: int) -> None:
-    """The child: receive the object, then answer calls until the pipe closes."""
-    global in_child
-    in_child = True
-    pipe = Connection(handle)
-    try:
-        inner = pickle.loads(pipe.recv_bytes())
-    except Exception as error:
-        pipe.send(("error", f"it cannot be loaded in a process of its own: {type(error).__name__}: {error}"))
-        return
-    pipe.send(("ready", ""))
-    while True:
-        try:
-            method, args = pipe.recv()
-        except (EOFError, OSError):
-            return
-        pipe.send("started")
-        try:
-            answer = ("value", getattr(inner, method)(*args))
-            pickle.dumps(answer)
-        except Exception as error:
-            answer = ("error", f"{type(error).__name__}: {error}")
-        pipe.send(answer)
+    if hasattr(judge, "score"):
+        return KillableSteps(judge, seconds, workers, limits)
+    return KillableVerifier(judge, seconds, workers, limits, cache, late)

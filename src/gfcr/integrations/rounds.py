@@ -59,7 +59,7 @@ class Rounds:
         """`path`: the run directory, made or continued; None = nothing is kept, and there is no resume. `any_environment`,
         `any_weights`: accept what would end bit-equality. Raises RunDirectoryError for another recipe or seed."""
         self.parts, self.recipe, self.any_weights = parts, parts.recipe, any_weights
-        self.budget, self.ledger = Budget(parts.recipe.budget.tokens), Ledger()
+        self.budget, self.ledger = Budget(parts.recipe.budget.tokens), Ledger(judging=parts.cascade.judging)
         self.driver = WaveDriver(parts.engine, parts.cascade, parts.slots.judge)
         self.round = self.empty = 0
         self.ended = ""

@@ -97,9 +97,10 @@ def _run(
             work.stop = StopReason.FAILED
     context = sum(p.computed for p in engine.prefilled())
     right = judged = tokens = unscorable = 0
-    for task, work in growing.values():
+    judged_all = cascade.judge_all([(task, work.rollout()) for task, work in growing.values()], training=False)
+    for (_, work), signals in zip(growing.values(), judged_all):
         tokens += work.generated + work.lost
-        correct = cascade.judge(task, work.rollout()).correct
+        correct = signals.correct
         if correct is None:
             unscorable += 1
         else:

@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from gfcr.filter.judging import Judging
 from gfcr.types import COST_FIELDS, Cost, Drop, Group, GroupState
 
 NOTHING = Cost()
@@ -26,6 +27,8 @@ class Ledger:
     """Members by drop reason."""
     decisions: Counter[str] = field(default_factory=Counter)
     """Decisions as `slot:action`."""
+    judging: Judging = field(default_factory=Judging)
+    """What verification cost, by verifier, and how often the cheap ones are wrong; the cascade writes it."""
 
     def add(self, cost: Cost) -> None:
         self.total = self.total + cost
@@ -64,9 +67,11 @@ class Ledger:
             "stops": dict(self.stops),
             "drops": dict(self.drops),
             "decisions": dict(self.decisions),
+            "judging": self.judging.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.total = Cost(**{name: state["total"].get(name, 0) for name in COST_FIELDS})
         self.discarded, self.stops = Counter(state["discarded"]), Counter(state["stops"])
         self.drops, self.decisions = Counter(state["drops"]), Counter(state["decisions"])
+        self.judging.load_state_dict(state.get("judging", {}))

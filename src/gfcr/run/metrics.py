@@ -66,9 +66,12 @@ def ledger_metrics(ledger: Ledger, seconds: float) -> dict[str, Any]:
         "tokens_scored": total.scored,
         "tokens_trained": total.trained,
         "tokens_evaluated": total.evaluated,
+        "tokens_judged": total.judged,
         "discarded_by_reason": dict(ledger.discarded),
         "stops": dict(ledger.stops),
         "drops": dict(ledger.drops),
+        **ledger.judging.metrics(),
+        **ledger.judging.use_metrics(),
     }
 
 

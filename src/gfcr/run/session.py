@@ -56,7 +56,7 @@ class Session:
         self.parts, self.directory, self.progress = parts, directory, progress or (lambda row: None)
         self.recipe = parts.recipe
         self.budget = Budget(self.recipe.budget.tokens)
-        self.ledger = Ledger()
+        self.ledger = Ledger(judging=parts.cascade.judging)
         self.driver = WaveDriver(parts.engine, parts.cascade, parts.slots.judge)
         self.step = self.round = self.version = self.empty = 0
         self.evaluated_at = -1

@@ -67,7 +67,8 @@ def reward_function(cascade: Cascade, tasks: Sequence[Task], eos: Sequence[int])
     ) -> list[float | None]:
         if gfcr_reward is not None:  # judged already, by `GfcrRolloutFunc`
             return gfcr_reward
-        return [cascade.judge(index[p], _rollout(index[p], ids, eos)).credit_reward for p, ids in zip(prompts, completion_ids)]
+        rollouts = [(index[p], _rollout(index[p], ids, eos)) for p, ids in zip(prompts, completion_ids)]
+        return [signals.credit_reward for signals in cascade.judge_all(rollouts, training=False)]
 
     return gfcr_reward
 
