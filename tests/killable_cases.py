@@ -42,9 +42,51 @@ class Judge:
             time.sleep(float(rest))
         if verb == "print":
             print("noise " * 10_000)
+        if verb == "segfault":
+            import ctypes
+
+            ctypes.string_at(0)
+        if verb == "flood":  # past Python, into both streams
+            for _ in range(int(rest)):
+                os.write(1, b"x" * 65536)
+                os.write(2, b"x" * 65536)
+        if verb == "eat":  # memory that is given back, and memory that is not
+            size, _, keep = rest.partition(" ")
+            block = bytearray(int(size) * 2**20)
+            block[::4096] = b"x" * len(block[::4096])
+            if keep == "keep":
+                KEPT.append(block)
+            elif keep:
+                time.sleep(float(keep))
+        if verb == "huge":
+            return Verdict(self.name, self.version, Status.SCORED, 1.0, True, "x" * 20_000_000)
+        if verb == "stop":  # as a debugger or a full cgroup would
+            os.kill(os.getpid(), signal.SIGSTOP)
+        if verb == "hostile":  # code that would run where the answer is read
+            return Hostile(rest)
+        if verb == "later":  # dies while it serves the next call
+            import threading
+
+            threading.Timer(0.2, os._exit, (7,)).start()
+        if verb == "count":
+            with open(rest, "a") as out:
+                out.write(f"{text}\n")
         if verb == "pid":
             return Verdict(self.name, self.version, Status.SCORED, 1.0, True, str(os.getpid()))
         return Verdict(self.name, self.version, Status.SCORED, float(len(text)), True)
+
+
+KEPT = []
+
+
+class Hostile:
+    """Runs code when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (os.system, (f"touch {self.path}",))
 
 
 class Steps:
