@@ -88,7 +88,7 @@ def test_rates_survive_a_resume_bit_equal():
 
 
 def test_an_appeal_overturns_wrong_negatives_only():
-    made, members = rounds(1, cascade={"appeal": True})
+    _, members = rounds(1, cascade={"appeal": True})
     flips = exact = 0
     for member in members.values():
         signals, cheap = member.signals, member.signals.verdicts["flip"]
@@ -153,7 +153,7 @@ def test_evaluation_is_outside_the_budget_and_measures_nothing():
 def test_each_cheap_one_is_held_against_the_dearest_and_a_gate_by_what_it_refused():
     half = {"name": "flip", "undecided": 0.5}
     more = {"name": "flip-more", "negatives": 0.4, "positives": 0.3}
-    made, members = rounds(4, verifiers=[half, more, EXACT], cascade={"escalate": 0.5})
+    made, _ = rounds(4, verifiers=[half, more, EXACT], cascade={"escalate": 0.5})
     judging = made.cascade.judging
     for name, key, true in (
         ("flip", "false_negative", 0.2),
@@ -237,3 +237,17 @@ def test_a_rate_nobody_measured_is_none():
     rates = judging.rates("cheap")
     assert (rates["false_negative"].value, rates["false_positive"].value) == (0.5, None)  # no wrong answer was seen
     assert judging.rates("gate") == {"refused_right": type(rates["false_negative"])(None, None, None, 0)}
+
+
+def test_those_asked_for_certain_do_not_outweigh_those_asked_by_chance():
+    """Of 200 answers called right, 100 were asked about for certain (all wrong), the others with chance .1 (all ten right)."""
+    judging = Judging()
+    for chance, right, asked in ((1.0, False, 100), (0.1, True, 10)):
+        for i in range(100):
+            stratum = judging.said("cheap", True)
+            if i < asked:
+                stratum.decide(right, chance)
+    judging.said("cheap", False).decide(False, 1.0)
+    found = judging.strata["cheap"]["right"]
+    assert found.weight_right / found.weight == 0.5
+    assert judging.rates("cheap")["false_positive"].value == pytest.approx(100 / 101)

@@ -11,13 +11,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from tests.filter.test_killable import gone
 
 from gfcr.filter.killable import Broken, KillableVerifier, Limits
 from gfcr.filter.pool import pool as pool_room
 from gfcr.filter.pool.serve import resident_bytes
 from gfcr.types import Status, StopReason, Task
 from killable_cases import Judge
-from tests.filter.test_killable import gone
 
 EOS = StopReason.EOS
 
