@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from gfcr.control.posterior import PosteriorTable
 from gfcr.engine import features_of
 from gfcr.engine.contract import Engine, StopSpec
 from gfcr.engine.models import check_directory
-from gfcr.engine.smollm2 import smollm2_directory
+from gfcr.engine.models import model_path as model_path
 from gfcr.errors import ConfigError, MissingExtra
 from gfcr.filter.cascade import Cascade
 from gfcr.filter.killable import Limits, contained
@@ -317,13 +316,6 @@ def refuse_bans(recipe: Recipe, vocabulary: int) -> None:
         )
     if len(banned) == vocabulary:
         raise ConfigError(f"generate.sampling.banned holds all {vocabulary} tokens of the model", "leave some to sample from")
-
-
-def model_path(path: str) -> Path:
-    """The directory of a model; `lab` is the shipped checkpoint, `smollm2` what `make smollm2` wrote. Raises ConfigError."""
-    if path == "smollm2":
-        return smollm2_directory()
-    return Path(str(resources.files("gfcr") / "domains" / "programs" / "checkpoint")) if path == "lab" else Path(path)
 
 
 def _make(slot: Slot, name: str, values: dict[str, Any], context: Build) -> Any:

@@ -128,6 +128,8 @@ INDEX: dict[Slot, dict[str, str]] = {
         "structured": "gfcr.filter.verifiers.structured.verifier:Structured",
         "reasoning-gym": "gfcr.filter.verifiers.gym:GymVerifier",
         "sql": "gfcr.filter.verifiers.sql.verifier:Sql",
+        "http": "gfcr.filter.verifiers.http:Http",
+        "model": "gfcr.filter.verifiers.model.verifier:ModelVerifier",
     },
     Slot.STEPS: {"program-steps": "gfcr.filter.verifiers.exact:ProgramSteps"},
     Slot.JUDGE: {},

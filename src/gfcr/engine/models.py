@@ -3,9 +3,11 @@ is a ConfigError that names the directory. Imports torch and transformers when c
 
 from __future__ import annotations
 
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from gfcr.engine.smollm2 import smollm2_directory
 from gfcr.errors import ConfigError
 
 _SAVE_MODEL = "save it with model.save_pretrained(directory), complete with its safetensors files"
@@ -79,3 +81,10 @@ def check_directory(path: str | Path, needed: str, what: str) -> None:
         raise ConfigError(
             f"the directory {str(path)!r} holds no {needed}, so no {what}", "give a directory written by save_pretrained"
         )
+
+
+def model_path(path: str) -> Path:
+    """The directory of a model; `lab` is the shipped checkpoint, `smollm2` what `make smollm2` wrote. Raises ConfigError."""
+    if path == "smollm2":
+        return smollm2_directory()
+    return Path(str(resources.files("gfcr") / "domains" / "programs" / "checkpoint")) if path == "lab" else Path(path)

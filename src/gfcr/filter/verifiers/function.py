@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from numbers import Real
-from typing import Any, Literal
+from typing import Any
 
 from gfcr.context import Build
 from gfcr.errors import ConfigError
+from gfcr.filter.verifiers.said import RightAt, plain, shown
+from gfcr.filter.verifiers.said import said as verdict_said
 from gfcr.functions import code_hash, load_place, parameters, short_name
 from gfcr.registry import Faithfulness, FrozenModel, Method, Slot
 from gfcr.types import PartKind, Status, StopReason, Task, Verdict
@@ -41,7 +41,7 @@ class FunctionVerifier:
     name: str
 
     class Settings(FrozenModel):
-        right_at: float | Literal["never"] = 1.0
+        right_at: RightAt = 1.0
         """A number of at least this counts as a right answer; "never": the numbers say nothing about correctness (a format bonus, a
         length reward), so neither posteriors nor zero-variance tests read them. A truth value speaks for itself."""
 
@@ -75,7 +75,7 @@ class FunctionVerifier:
             value = asyncio.run(_wait(value))
         if self.batch:
             if not hasattr(value, "__len__") or isinstance(value, (str, Mapping)) or len(value) != 1:
-                return self._unscorable(f"returned {_shown(value)} for one completion, not a list of one reward")
+                return self._unscorable(f"returned {shown(value)} for one completion, not a list of one reward")
             value = value[0]
         return self._gate(value) if self.slot is Slot.GATE else self._verdict(value)
 
@@ -87,46 +87,21 @@ class FunctionVerifier:
         if isinstance(value, Verdict):
             said: object = value.correct  # the function's word: its type is not checked yet
             if said is not None and not isinstance(said, bool):
-                return self._unscorable(f"returned a Verdict with correct = {_shown(said)}, not True, False or None")
+                return self._unscorable(f"returned a Verdict with correct = {shown(said)}, not True, False or None")
             return replace(value, verifier=self.name, version=self.version)
-        correct: Any = None
-        evidence = ""
-        if isinstance(value, Mapping):
-            if "score" not in value:
-                return self._unscorable(f"returned a mapping without 'score': {_shown(value)}")
-            found = value.get("correct")
-            correct, evidence = _plain(value.get("acc") if found is None else found), str(value.get("evidence", ""))
-            if not (correct is None or (isinstance(correct, (bool, int, float)) and correct in (0, 1))):
-                return self._unscorable(f"returned {_shown(correct)} for correctness, not True or False (1 or 0)")
-            value = value["score"]
-        value = _plain(value)
-        if value is None:
-            return self._unscorable(evidence or "returned None: it abstains")
-        if isinstance(value, bool):
-            return self._scored(float(value), value, evidence or f"returned {value}")
-        if not isinstance(value, Real):
-            return self._unscorable(f"returned {_shown(value)}, not a number")
-        score = float(value)
-        if not math.isfinite(score):
-            return self._unscorable(f"returned {score}")
-        if correct is None and not isinstance(self.settings.right_at, str):
-            correct = score >= self.settings.right_at
-        return self._scored(score, None if correct is None else bool(correct), evidence or f"returned {score:g}")
+        return verdict_said(value, self.name, self.version, self.settings.right_at)
 
     def _gate(self, value: Any) -> Verdict:
-        value = _plain(value)
+        value = plain(value)
         if isinstance(value, Verdict):
             return replace(value, verifier=self.name, version=self.version)
         if value is None:
             return self._unscorable("returned None: it abstains")
         if not isinstance(value, bool):
-            return self._unscorable(f"returned {_shown(value)}, not True (passes) or False (refused)")
+            return self._unscorable(f"returned {shown(value)}, not True (passes) or False (refused)")
         if value:
             return Verdict(self.name, self.version, Status.SCORED, 1.0, evidence="passes")
         return Verdict(self.name, self.version, Status.INVALID, evidence=f"{self.name} refuses it")
-
-    def _scored(self, score: float, correct: bool | None, evidence: str) -> Verdict:
-        return Verdict(self.name, self.version, Status.SCORED, score, correct, evidence)
 
     def _unscorable(self, evidence: str) -> Verdict:
         return Verdict(self.name, self.version, Status.UNSCORABLE, evidence=evidence)
@@ -216,24 +191,9 @@ def _prompt(task: Task) -> str | list[dict[str, str]]:
     return [{"role": m.role, "content": "".join(p.text or "" for p in m.parts if p.kind is PartKind.TEXT)} for m in task.prompt]
 
 
-def _plain(value: Any) -> Any:
-    """A numpy or torch scalar as a Python value; everything else as it is."""
-    return value.item() if type(value).__module__.split(".")[0] in ("numpy", "torch") and _size(value) == 1 else value
-
-
-def _size(value: Any) -> int:
-    size = getattr(value, "size", 1)
-    return int(value.numel() if hasattr(value, "numel") else size)
-
-
 async def _wait(value: Awaitable[Any]) -> Any:
     return await value
 
 
 def _ignore(*args: Any, **kwargs: Any) -> None:
     """TRL's logging hooks, which a verifier has no use for."""
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return f"{text if len(text) <= 60 else text[:57] + '...'} ({type(value).__name__})"

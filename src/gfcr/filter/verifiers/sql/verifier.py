@@ -137,7 +137,7 @@ class Sql:
         def traits(self) -> frozenset[str]:
             return frozenset({"binary correctness"} if self.reward == "binary" else ())
 
-    name, version, bounded = "sql", "1", True
+    name, version, bounded, parallel, cost = "sql", "1", True, True, 0.01
 
     def __init__(self, settings: Settings, build: Build | None = None) -> None:
         self.settings = settings
