@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import typer
 
-from gfcr.cli import catalog, compare, engine, report, run, tasks
+from gfcr.cli import catalog, compare, engine, report, run, tasks, verify
 
 app = typer.Typer(
     name="gfcr",
@@ -40,6 +40,7 @@ app.command("run")(run.run)
 app.command("resume")(run.resume)
 app.command("compare")(compare.compare)
 app.command("report")(report.report)
+app.command("verify")(verify.verify)
 app.command("tasks")(tasks.tasks)
 app.command("why")(tasks.why)
 app.command("methods")(catalog.methods)

@@ -110,9 +110,10 @@ class KillableVerifier(Killable):
                 self.cache.put(keys[i], verdict)
         return [verdict for verdict in found if verdict is not None]
 
-    def stream(self, items: Iterable[Item], window: int | None = None) -> Iterator[Verdict]:
-        """Verdicts in the order of the items, which are read only `window` ahead (WINDOW per process by default)."""
-        ahead: deque[Future[Answer] | Broken] = deque()
+    def stream(self, items: Iterable[Item | Verdict], window: int | None = None) -> Iterator[Verdict]:
+        """Verdicts in the order of the items, which are read only `window` ahead (WINDOW per process by default); a verdict among them
+        goes through as it is."""
+        ahead: deque[Future[Answer] | Broken | Verdict] = deque()
         source = iter(items)
         for item in itertools.islice(source, window or WINDOW * self.workers):
             ahead.append(self._submit(item))
@@ -134,13 +135,15 @@ class KillableVerifier(Killable):
         self.cache.put(key, verdict)
         return verdict
 
-    def _submit(self, item: Item) -> Future[Answer] | Broken:
+    def _submit(self, item: Item | Verdict) -> Future[Answer] | Broken | Verdict:
         try:
-            return self.pool.submit("judge", item)
+            return item if isinstance(item, Verdict) else self.pool.submit("judge", item)
         except Broken as broken:
             return broken
 
-    def _verdict(self, future: Future[Answer] | Broken) -> Verdict:
+    def _verdict(self, future: Future[Answer] | Broken | Verdict) -> Verdict:
+        if isinstance(future, Verdict):
+            return future
         try:
             return self._broken(future) if isinstance(future, Broken) else self._checked(future.result())
         except Broken as broken:

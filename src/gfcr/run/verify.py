@@ -22,7 +22,7 @@ from gfcr.run.reading import DATABASE
 if TYPE_CHECKING:
     from gfcr.run.directory import RunDirectory
 
-_REMEDY = "restore the run directory from a copy, or start again in another one; `gfcr verify` lists every difference"
+_REMEDY = "restore the run directory from a copy, or start again in another one; `gfcr verify run DIR` lists every difference"
 
 
 @dataclass(frozen=True, slots=True)
