@@ -120,7 +120,19 @@ def method(
 INDEX: dict[Slot, dict[str, str]] = {
     Slot.TOPOLOGY: {"linear": "gfcr.generate.topology:Linear", "group": "gfcr.generate.topology:GroupTopology"},
     Slot.SEED: {},
-    Slot.GATE: {"format": "gfcr.filter.verifiers.exact:Format", "answer-tags": "gfcr.filter.verifiers.gym:AnswerTags"},
+    Slot.GATE: {
+        "format": "gfcr.filter.verifiers.exact:Format",
+        "answer-tags": "gfcr.filter.verifiers.gym:AnswerTags",
+        "parse": "gfcr.filter.gates.parse:Parse",
+        "sections": "gfcr.filter.gates.parse:Sections",
+        "json-schema": "gfcr.filter.gates.schema:JsonSchema",
+        "code-compiles": "gfcr.filter.gates.code:CodeCompiles",
+        "sql-parses": "gfcr.filter.gates.code:SqlParses",
+        "tool-call": "gfcr.filter.gates.tools:ToolCall",
+        "repetition": "gfcr.filter.gates.loops:Repetition",
+        "language": "gfcr.filter.gates.language:Language",
+        "length": "gfcr.filter.gates.length:Length",
+    },
     Slot.VERIFIER: {
         "exact": "gfcr.filter.verifiers.exact:Exact",
         "answer": "gfcr.filter.verifiers.answer:Answer",

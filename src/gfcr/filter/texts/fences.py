@@ -42,10 +42,11 @@ def _block(text: str, opened: re.Match[str], end: int) -> Block:
     return Block(words[0] if words else "", text[start:end], start, end)
 
 
-def program(text: str, languages: frozenset[str]) -> str:
-    """The program an answer is: its last block in one of `languages`, else its last block without a language, else its last
-    block, else the whole text; without byte order mark and common indent, line breaks as `\\n`."""
+def programs(text: str, languages: frozenset[str]) -> list[str]:
+    """What may be the program of an answer, the likeliest first: its last block in one of `languages`, its last block without a
+    language, its last block, the whole text; without byte order mark and common indent, line breaks as `\\n`, blank ones left out."""
     text = text.replace("\ufeff", "").replace("\r\n", "\n").replace("\r", "\n")
     found = blocks(text)
-    named = [b for b in found if b.language in languages] or [b for b in found if not b.language] or found
-    return textwrap.dedent(named[-1].text if named else text).strip("\n")
+    kinds = ([b for b in found if b.language in languages], [b for b in found if not b.language], found)
+    made = [textwrap.dedent(kind[-1].text).strip("\n") for kind in kinds if kind]
+    return [p for p in dict.fromkeys([*made, textwrap.dedent(text).strip("\n")]) if p.strip()]

@@ -86,7 +86,7 @@ class Structured:
         try:
             kinds = self._of(task)
             judge = {"json": self._json, "list": self._list, "regex": self._regex}[kinds.kind]
-            verdicts = [judge(zone, task.reference, kinds) for zone in spoken(text) if zone.strip()]
+            verdicts = [judge(zone, task.reference, kinds) for zone in _zones(text, kinds) if zone.strip()]
         except ValueError as error:
             return unscorable(self, str(error))
         if not verdicts:
@@ -151,6 +151,17 @@ class Structured:
         return scored(
             self, 0.0, False, f"{short(words)} does not match {short(reference)}", words, (Span(start, end, "answer"),)
         )
+
+
+def _zones(text: str, kinds: Kinds) -> tuple[str, ...]:
+    """Where the answer is looked for; a text that is JSON as a whole may hold any words."""
+    if kinds.kind == "json" and text.lstrip("\ufeff \t\r\n")[:1] in ("{", "[", '"'):
+        try:
+            strict(text)
+            return (text,)
+        except NoValue:
+            pass
+    return spoken(text)
 
 
 def _value(reference: Any) -> Any:
