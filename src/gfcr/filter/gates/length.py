@@ -19,15 +19,17 @@ class Length:
 
     class Settings(FrozenModel):
         min_chars: int = Field(0, ge=0)
-        """Blanks at both ends are in no count."""
+        """Fewest characters, without the blanks at both ends."""
         max_chars: int | None = Field(None, ge=1)
-        """None: no limit."""
+        """Most characters. None: no limit."""
         min_words: int = Field(0, ge=0)
+        """Fewest words: what stands between blanks."""
         max_words: int | None = Field(None, ge=1)
-        """Words are what stands between blanks."""
+        """Most words. None: no limit."""
         min_lines: int = Field(0, ge=0)
+        """Fewest lines with text on them."""
         max_lines: int | None = Field(None, ge=1)
-        """Lines with text on them."""
+        """Most lines with text on them. None: no limit."""
         refuse_cut: bool = False
         """Refuse what a limit cut (the token limit, the context, the turns, the clock) for that alone. False: the verifier says what it
         is worth."""
