@@ -20,6 +20,7 @@ import numpy as np
 from gfcr.filter.answer import own_text
 from gfcr.filter.cascade_settings import CascadeSettings
 from gfcr.filter.judging import BUDGET_SPENT, Judging
+from gfcr.filter.places import with_evidence
 from gfcr.filter.slots import StepScorer, Verifier
 from gfcr.run.seeds import stream_key
 from gfcr.types import Rollout, SegmentKind, Signals, Status, StepScore, Task, Verdict
@@ -92,7 +93,7 @@ class Cascade:
             self._escalate(cases, [v.name for v in order], order[-1])
         out = [self._signals(case) for case in cases]
         self._steps(cases, out, training)
-        return out
+        return [with_evidence(signals, case.rollout, self.decode) for signals, case in zip(out, cases)]
 
     def close(self) -> None:
         """End child processes of verifiers that run in one."""
@@ -244,9 +245,10 @@ def _ask(judge: Verifier, cases: list[_Case], workers: int) -> list[Verdict]:
 
 
 def _run(judge: Verifier, case: _Case) -> Verdict:
-    started = perf_counter()
+    started, keyed = perf_counter(), getattr(judge, "judge_keyed", None)
     try:
-        said: Any = judge.judge(case.task, case.text, case.rollout.stop)
+        asked = (case.task, case.text, case.rollout.stop)
+        said: Any = judge.judge(*asked) if keyed is None else keyed(*asked, case.rollout.id)
     except Exception as error:
         said = error
     return _verdict(judge, said, perf_counter() - started)

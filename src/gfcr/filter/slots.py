@@ -10,7 +10,8 @@ from gfcr.types import Comparison, Credit, Group, Member, Signals, StopReason, T
 
 
 class Verifier(Protocol):
-    """A gate or a verifier. Sees the policy's own tokens only, decoded; never raises for what the policy wrote."""
+    """A gate or a verifier. Sees the policy's own tokens only, decoded; never raises for what the policy wrote. One that draws (a noisy
+    one, for experiments) has `judge_keyed(task, text, stop, key)` too, which is asked instead; the key is the rollout's id."""
 
     name: str
     version: str
@@ -56,7 +57,7 @@ class GroupCredit(Protocol):
 
 
 class BatchCredit(Protocol):
-    """Credit across the batch (whitening)."""
+    """Credit across the batch (whitening), or a change to each member's; several in the order of the recipe."""
 
     def credit(self, groups: Sequence[Group]) -> None:
         """Replaces members' credit in place."""

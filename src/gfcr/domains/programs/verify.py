@@ -97,7 +97,9 @@ class ExactVerifier:
         if stop in _OURS:
             return Verdict(self.name, self.version, Status.UNSCORABLE, evidence=f"the answer is unfinished: {stop}")
         right, evidence = check_outcome(expected, text, stop)
-        return Verdict(self.name, self.version, Status.SCORED, float(right), right, evidence)
+        final = text.partition("#")[2]
+        answer = final if PAIR.fullmatch(final) else None
+        return Verdict(self.name, self.version, Status.SCORED, float(right), right, evidence, answer=answer)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,8 @@ class Exact:
             )
         right = stop.finished and text.strip() == str(task.reference).strip()
         why = "equals the reference" if right else f"cut off ({stop})" if not stop.finished else "differs from the reference"
-        return Verdict(self.name, self.version, Status.SCORED, float(right), right, why)
+        answer = text.strip() if stop.finished else None
+        return Verdict(self.name, self.version, Status.SCORED, float(right), right, why, answer=answer)
 
 
 @method("format", Slot.GATE, title="answer format", criterion="reliability", faithfulness=Faithfulness.OURS)
