@@ -87,7 +87,7 @@ def group(rewards: Sequence[float | None], name: str = "g", binary: bool = False
 
 
 def advantages(made: Group, credit, settings: AdmissionSettings | None = None) -> list[float | None]:
-    """Per member after admission and credit; None = out of the loss."""
+    """Per member after admission and credit, the one value of its own tokens; None = out of the loss."""
     admit(made, settings or AdmissionSettings())
     inside = baseline(made)
     if inside:
@@ -95,7 +95,14 @@ def advantages(made: Group, credit, settings: AdmissionSettings | None = None) -
         for one in inside:
             if one.in_loss:
                 one.credit = credits[one.rollout.id]
-    return [None if m.credit is None else float(m.credit.advantage) for m in made.members.values()]
+    return [None if m.credit is None else _one(m) for m in made.members.values()]
+
+
+def _one(member: Member) -> float:
+    own = np.concatenate([np.full(len(n.segment), n.segment.role is LossRole.RL) for n in member.rollout.trained_path])
+    values = np.unique(np.broadcast_to(member.credit.advantage, own.shape)[own])
+    assert len(values) == 1, values
+    return float(values[0])
 
 
 def finite(values: Sequence[float | None]) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 from gfcr.domains.programs.verify import ExactVerifier
 from gfcr.registry import Faithfulness, FrozenModel, Slot, method
 from gfcr.run.seeds import stream_key, uniforms
-from gfcr.types import Credit, Status, Verdict
+from gfcr.types import Credit, Span, Status, Verdict
 
 
 def _about(name, slot, *traits):
@@ -113,3 +113,25 @@ class WildExact:
             pass
         time.sleep(0.002 * (stream_key(1, text) % 5))
         return replace(ExactVerifier().judge(task, text, stop), verifier=self.name)
+
+
+@_about("pointing", Slot.VERIFIER)
+class Pointing:
+    """Right iff the final pair is the reference; points at the first trace line of wrong answers, and at every `#`."""
+
+    name, version, bounded = "pointing", "1", True
+
+    def __init__(self, settings, build):
+        pass
+
+    def judge(self, task, text, stop):
+        right = text.partition("#")[2] == task.reference["final"]
+        spans = [Span(i, i + 1, "mark", 0.5) for i, c in enumerate(text) if c == "#"]
+        return Verdict(
+            self.name,
+            self.version,
+            Status.SCORED,
+            float(right),
+            right,
+            spans=(*spans, *([] if right else [Span(0, text.find("#"), "line")])),
+        )

@@ -47,6 +47,48 @@ def test_damping_against_seeking():
     assert rules(real(Slot.SELECT, "uniform"), damping) == []
 
 
+@pytest.mark.parametrize("select", ["informative", "mopps"])
+def test_seed_grpo_beside_a_selector_that_seeks_uncertainty(select):
+    seed, seeking = real(Slot.CREDIT, "seed-grpo"), real(Slot.SELECT, select)
+    assert rules(seed, seeking) == ["damping_against_seeking"]
+    assert rules(seed, real(Slot.SELECT, "uniform")) == rules(GRPO, seeking) == []
+
+
+def test_a_correction_that_a_std_undoes():
+    constant = real(Slot.SHAPE, "noise-correction", false_negative=0.2)
+    assert rules(GRPO, constant) == rules(real(Slot.CREDIT, "tree-grpo"), constant) == ["correction_without_effect"]
+    assert rules(DR, real(Slot.CREDIT_BATCH, "whiten"), constant) == ["correction_without_effect"]
+    differing = [
+        real(Slot.SHAPE, "noise-correction", by={"v": {"false_negative": 0.2}}),
+        real(Slot.SHAPE, "noise-correction", trusted="v"),
+    ]
+    assert rules(DR, constant) == rules(GRPO, differing[0]) == rules(GRPO, differing[1]) == []
+
+
+@pytest.mark.parametrize(
+    "needing",
+    [
+        [real(Slot.CREDIT, "grpo-process")],
+        [real(Slot.SHAPE, "step-score"), DR],
+        [real(Slot.CREDIT_BATCH, "withhold-wrong-steps"), DR],
+    ],
+    ids=["credit", "shape", "batch"],
+)
+def test_methods_that_read_step_scores_want_a_scorer(needing):
+    assert rules(*needing) == ["steps_without_scorer"]
+    assert rules(*needing, real(Slot.STEPS, "program-steps")) == []
+
+
+def test_a_critic_reads_step_scores_only_when_told_to():
+    steps = real(Slot.CREDIT, "gae", steps=0.5)
+    assert rules(steps, **CRITIC, admission_zero_variance=False) == ["steps_without_scorer"]
+    assert (
+        rules(GAE, **CRITIC, admission_zero_variance=False)
+        == rules(steps, real(Slot.STEPS, "program-steps"), **CRITIC, admission_zero_variance=False)
+        == []
+    )
+
+
 def test_injection_without_off_policy_handling():
     injecting = made(Slot.AUGMENT, "injects")
     assert rules(injecting) == ["injection_without_off_policy"]
@@ -390,6 +432,17 @@ REAL_LIFE = {
         "filter": {
             "credit": {"name": "gdpo"},
             "credit_batch": {"name": "whiten", "over": "answers", "eps": 1e-4, "eps_on": "std"},
+        }
+    },
+    "TreePO": {"filter": {"credit": {"name": "treepo"}, "credit_batch": {"name": "whiten"}}},
+    "XRPO's sharpening, evidence, whitening": {
+        "filter": {"credit_batch": [{"name": "xrpo-sharpening"}, {"name": "evidence"}, {"name": "whiten"}]}
+    },
+    "noise that differs by verifier": {
+        "filter": {
+            "credit": {"name": "dr-grpo"},
+            "shape": {"name": "noise-correction", "by": {"a": {"false_negative": 0.4}}},
+            "verifiers": [{"name": "noisy", "label": "a", "share": 0.5, "false_negative": 0.4}, {"name": "exact"}],
         }
     },
     "pass@k with MoPPS": {"control": {"select": {"name": "mopps"}}, "filter": {"credit": {"name": "pass-at-k"}}},

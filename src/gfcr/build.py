@@ -20,6 +20,7 @@ from gfcr.engine.models import check_directory
 from gfcr.engine.models import model_path as model_path
 from gfcr.errors import ConfigError, MissingExtra
 from gfcr.filter.cascade import Cascade
+from gfcr.filter.credit.adjust import chained
 from gfcr.filter.killable import Limits, contained
 from gfcr.functions import is_place
 from gfcr.generate.ends import stop_spec
@@ -240,7 +241,7 @@ def make_slots(recipe: Recipe, context: Build) -> Slots:
         judge=one(Slot.JUDGE),
         value=one(Slot.VALUE),
         shape=one(Slot.SHAPE),
-        credit_batch=one(Slot.CREDIT_BATCH),
+        credit_batch=chained(many(Slot.CREDIT_BATCH)),
         refill=one(Slot.REFILL),
         off_policy=one(Slot.OFF_POLICY),
         mix=one(Slot.MIX),

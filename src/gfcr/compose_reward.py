@@ -58,6 +58,30 @@ def shape_without_readers(facts: Facts) -> Finding | None:
 
 
 @rule
+def correction_without_effect(facts: Facts) -> Finding | None:
+    if not (pair := pair_of(facts, "affine in reward", "divides by std")):
+        return None
+    return Finding(
+        "correction_without_effect",
+        f"{pair[0]} has one pair of rates for every answer, which is an affine change of the reward, and {pair[1]} divides by the "
+        "std, which undoes it exactly",
+        "give its rates by verifier (by, trusted), or take credit without std (dr-grpo, rloo)",
+    )
+
+
+@rule
+def steps_without_scorer(facts: Facts) -> Finding | None:
+    needing = facts.having("needs: step scores")
+    if not needing or any(m.slot is Slot.STEPS for m, _ in facts.methods):
+        return None
+    return Finding(
+        "steps_without_scorer",
+        f"{needing[0]} reads step scores, and filter.steps is empty: it would find none",
+        "name a step scorer in filter.steps (the lab has program-steps)",
+    )
+
+
+@rule
 def negative_rewards(facts: Facts) -> Finding | None:
     needing, shaping = facts.having("assumes: rewards not negative"), facts.having("shapes reward")
     if not needing or not (shaping or facts.invalid_reward < 0):

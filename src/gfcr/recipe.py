@@ -127,7 +127,8 @@ class FilterSection(FrozenModel):
     value: MethodRef | None = None
     shape: MethodRef | None = None
     credit: MethodRef = MethodRef(name="grpo")
-    credit_batch: MethodRef | None = None
+    credit_batch: MethodRef | tuple[MethodRef, ...] | None = None
+    """What is done to credit across the batch; several in a list, in this order."""
     admission: AdmissionSettings = AdmissionSettings()
     seconds: float = Field(10.0, gt=0)
     """Longest one call of a gate, verifier or step scorer may take that does not declare itself bounded; it runs in a process

@@ -20,6 +20,12 @@ CREDITS = {
     "reinforce-pp": WHITEN,
     "reinforce-pp-baseline": WHITEN,
     "pass-at-k": {},
+    "treerl": {},
+    "treerpo": {},
+    "treepo": WHITEN,
+    "tree-grpo": {},
+    "gigpo": {},
+    "seed-grpo": {},
 }
 SCORED = [name for name in CREDITS if name != "pass-at-k"]  # pass@k reads right and wrong, no scores
 each_credit = pytest.mark.parametrize("credit", SCORED)
@@ -33,6 +39,7 @@ def _scored(monkeypatch):
 
 def test_every_credit_is_under_these_tests():
     labels = {"gae", "pairs", "rejection", "awr"}  # they yield no advantages: test_credit_kinds.py
+    labels |= {"grpo-process"}  # steps, not answers, are compared: test_step_credit.py
     assert set(CREDITS) | labels == set(INDEX[Slot.CREDIT])
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from gfcr.errors import ConfigError, leave_out
 from gfcr.recipe import Recipe
+from gfcr.registry import Slot
 from gfcr.types import Batch, Normalise
 
 
@@ -67,8 +68,8 @@ def needs(recipe: Recipe) -> dict[Need, str]:
         out.setdefault(Need.DROPPED, "filter.admission.overlong = 'mask'")
     if not trl_credit(recipe):
         out.setdefault(Need.CREDIT, f"filter.credit = {filters.credit.name!r} with {filters.credit.values() or 'its defaults'}")
-    if filters.credit_batch is not None:
-        out.setdefault(Need.CREDIT, f"filter.credit_batch = {filters.credit_batch.name!r}")
+    for ref in recipe.slots()[Slot.CREDIT_BATCH]:
+        out.setdefault(Need.CREDIT, f"filter.credit_batch = {ref.name!r}")
     return out
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from gfcr.context import Build
 from gfcr.filter.credit.batch import rl_tokens
 from gfcr.filter.credit.supervised import reward_of
+from gfcr.filter.steps import scored_steps
 from gfcr.registry import Faithfulness, FrozenModel, Slot, method
 from gfcr.types import Credit, Group, Member
 
@@ -35,6 +36,9 @@ class GAE:
         """Factor of step scores (filter.steps), each on the last own token of its step (Math-Shepherd, arXiv:2312.08935);
         0 = the outcome only."""
 
+        def traits(self) -> frozenset[str]:
+            return frozenset({"needs: step scores"} if self.steps else ())
+
     def __init__(self, settings: Settings, build: Build) -> None:
         self.settings = settings
 
@@ -49,22 +53,8 @@ class GAE:
         rewards = np.zeros(len(own), np.float32)
         rewards[places[-1]] = reward_of(member)
         if self.settings.steps:
-            for end, value in self._steps(member):
+            for _, end, value in scored_steps(member):
                 before = places[places < end]
                 if len(before):
                     rewards[before[-1]] += self.settings.steps * value
         return Credit(None, rewards=rewards)
-
-    def _steps(self, member: Member) -> list[tuple[int, float]]:
-        """(end, value) of scored steps in offsets of the trained path; scores have those of the sampled one."""
-        starts, at = {}, 0
-        for node in member.rollout.trained_path:
-            starts[node.id] = at
-            at += len(node.segment)
-        out, at = [], 0
-        for node in member.rollout.path:
-            for score in member.signals.steps:
-                if score.value is not None and at < score.end <= at + len(node.segment) and node.id in starts:
-                    out.append((starts[node.id] + score.end - at, score.value))
-            at += len(node.segment)
-        return out

@@ -37,6 +37,11 @@ def standardised(rewards: np.ndarray, std: Literal["population", "sample"], eps:
     return centre / (np.sqrt((centre**2).sum() / (len(centre) - (std == "sample"))) + eps)
 
 
+def rewards_of(members: Sequence[Member]) -> np.ndarray:
+    """float64[n]: the rewards that credit reads."""
+    return np.array([m.signals.credit_reward for m in members], np.float64)
+
+
 class GroupBaseline:
     """Advantages from the baseline's members, by cohort: what credits within a group build on. A cohort of one gets 0."""
 
@@ -46,7 +51,11 @@ class GroupBaseline:
 
     def of(self, members: Sequence[Member]) -> np.ndarray:
         """float64[n], one advantage for each of a cohort's n >= 2 members."""
-        return self.advantages(np.array([m.signals.credit_reward for m in members], np.float64))
+        return self.advantages(rewards_of(members))
+
+    def credits(self, members: Sequence[Member]) -> list[Credit]:
+        """One credit for each of a cohort's n >= 2 members."""
+        return [Credit(float(a)) for a in self.of(members)]
 
     def credit(self, group: Group, members: Sequence[Member]) -> dict[str, Credit]:
         cohorts: dict[str, list[Member]] = {}
@@ -54,8 +63,8 @@ class GroupBaseline:
             cohorts.setdefault(member.cohort, []).append(member)
         out: dict[str, Credit] = {}
         for cohort in cohorts.values():
-            values = self.of(cohort) if len(cohort) > 1 else np.zeros(1)
-            out.update((m.rollout.id, Credit(float(a))) for m, a in zip(cohort, values))
+            credits = self.credits(cohort) if len(cohort) > 1 else [Credit(0.0)]
+            out.update((m.rollout.id, credit) for m, credit in zip(cohort, credits))
         return out
 
 

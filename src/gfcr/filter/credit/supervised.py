@@ -105,7 +105,7 @@ class AdvantageWeighted:
         self.settings = settings
 
     def credit(self, group: Group, members: Sequence[Member]) -> dict[str, Credit]:
-        mean = math.fsum(map(reward_of, members)) / len(members)
+        mean = math.fsum(map(reward_of, members)) / max(len(members), 1)
         top = math.log(self.settings.most)
         return {
             m.rollout.id: Credit(None, ce_weight=math.exp(min((reward_of(m) - mean) / self.settings.beta, top)))

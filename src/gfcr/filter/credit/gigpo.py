@@ -1,0 +1,137 @@
+"""GiGPO: the episode against its group, and each turn against the turns that began in the same state.
+
+Invariants: a turn is a run of own tokens between others'; it begins in the state that the one before it ended in (`state_keys`), the first
+one in the task's own; a state met once adds 0; an episode alone in its group gets 0 (the official code gives it its raw reward).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from gfcr.context import Build
+from gfcr.errors import ConfigError
+from gfcr.filter.credit.group import GROUP_TRAITS, GroupBaseline, centred, standardised
+from gfcr.filter.credit.supervised import reward_of
+from gfcr.filter.steps import scored_steps
+from gfcr.registry import Faithfulness, FrozenModel, Slot, method
+from gfcr.types import Credit, LossRole, Member, path_length
+
+Turns = list[tuple[int, int]]
+
+
+def turns(member: Member) -> Turns:
+    """(start, end) of each run of own tokens on the trained path; empty when there are none."""
+    out: Turns = []
+    at, before = 0, False
+    for node in member.rollout.trained_path:
+        n, own = len(node.segment), node.segment.role is LossRole.RL
+        if n and own:
+            out = [*out[:-1], (out[-1][0], at + n)] if before else [*out, (at, at + n)]
+        before = own if n else before
+        at += n
+    return out
+
+
+@method(
+    "gigpo",
+    Slot.CREDIT,
+    title="GiGPO",
+    arxiv="2505.10978",
+    criterion="reliability",
+    faithfulness=Faithfulness.CONFIRMED,
+    traits=(*GROUP_TRAITS, "per-token advantages"),
+)
+class GiGPO(GroupBaseline):
+    """A = A_episode + weight * A_step (GiGPO, arXiv:2505.10978): the episode's return against its group's; each turn's discounted
+    return against the group's turns from the same state. The outcome is the last turn's reward, scores of kind `turn` are those of
+    theirs."""
+
+    class Settings(FrozenModel):
+        gamma: float = Field(0.95, ge=0, le=1)
+        """Discount per turn of a turn's return."""
+        weight: float = Field(1.0, ge=0)
+        """Factor of the step part (omega)."""
+        episode: Literal["mean", "std"] = "mean"
+        """Centre the episode part, or divide it by its std too (official ALFWorld script: std; the functions' default: mean)."""
+        step: Literal["mean", "std"] = "mean"
+        """The same for the step part."""
+        over: Literal["turns", "episodes"] = "turns"
+        """What the episode part's statistics count: `turns`, so that long episodes weigh more (the official code), or episodes."""
+        turns: float = 1.0
+        """Factor of turn scores."""
+        eps: float = Field(1e-6, ge=0)
+        """Added to the std, which is the sample's (ddof 1)."""
+
+        def traits(self) -> frozenset[str]:
+            return frozenset({"divides by std"} if "std" in (self.episode, self.step) else ())
+
+    def __init__(self, settings: Settings, build: Build) -> None:
+        self.settings = settings
+
+    def credits(self, members: Sequence[Member]) -> list[Credit]:
+        s = self.settings
+        spans = [turns(m) for m in members]
+        rewards = [self._rewards(m, found) for m, found in zip(members, spans)]
+        counts = [len(found) if s.over == "turns" else 1 for found in spans]
+        totals = np.repeat([sum(r) for r in rewards], counts)
+        places = np.cumsum([0, *counts[:-1]])
+        normal = self._normal(totals, s.episode)
+        states: dict[str, list[tuple[int, int]]] = {}
+        for i, (member, found) in enumerate(zip(members, spans)):
+            for t, key in enumerate(_anchors(member, found)):
+                states.setdefault(key, []).append((i, t))
+        steps = [np.zeros(len(found)) for found in spans]
+        returns = [_discounted(r, s.gamma) for r in rewards]
+        for met in states.values():
+            values = self._normal(np.array([returns[i][t] for i, t in met]), s.step)
+            for (i, t), value in zip(met, values):
+                steps[i][t] = value
+        out = []
+        for i, (member, found) in enumerate(zip(members, spans)):
+            advantage = np.zeros(path_length(member.rollout.trained_path), np.float32)
+            for (start, end), step in zip(found, steps[i]):
+                advantage[start:end] = normal[places[i]] + s.weight * step
+            out.append(Credit(advantage))
+        return out
+
+    def _rewards(self, member: Member, found: Turns) -> list[float]:
+        """Reward of each turn, the outcome with the last; empty without own tokens."""
+        if not found:
+            return []
+        out = [0.0] * len(found)
+        for _, end, value in scored_steps(member, {"turn"}):
+            turn = next((i for i, (a, b) in enumerate(found) if a < end <= b), None)
+            if turn is not None:
+                out[turn] += self.settings.turns * value
+        out[-1] += reward_of(member)
+        return out
+
+    def _normal(self, values: np.ndarray, how: Literal["mean", "std"]) -> np.ndarray:
+        """float64[n]; a value alone gets 0."""
+        if len(values) < 2:
+            return np.zeros(len(values))
+        return centred(values) if how == "mean" else standardised(values, "sample", self.settings.eps)
+
+
+def _anchors(member: Member, found: Turns) -> list[str]:
+    """State in which each turn began, "" for the task's own."""
+    keys = member.rollout.state_keys
+    if len(keys) < len(found) - 1:
+        raise ConfigError(
+            f"filter.credit 'gigpo' compares turns from the same state, and the rollout {member.rollout.id} has {len(found)} turns "
+            f"and {len(keys)} state keys",
+            "use an environment that gives a state key per turn, or another credit",
+        )
+    return ["", *(f"={key}" for key in keys)][: len(found)]
+
+
+def _discounted(rewards: Sequence[float], gamma: float) -> list[float]:
+    out, running = [], 0.0
+    for reward in reversed(rewards):
+        running = reward + gamma * running
+        out.append(running)
+    return out[::-1]
