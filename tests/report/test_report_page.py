@@ -135,3 +135,27 @@ def test_a_run_that_trained_nothing_says_so(tmp_path: Path) -> None:
     text = " ".join(Page(page.read_text()).text.split())
     assert "Held-out accuracy was measured once: .250 at temperature 1" in text and "went from" not in text
     assert "Nothing was trained: 2 groups all_wrong." in text and "1 steps, 0 of them trained" in text
+
+
+def test_the_page_shows_measured_error_rates_with_their_intervals(tmp_path: Path) -> None:
+    from gfcr.filter.judging import Judging
+
+    judging = Judging()
+    for right, says, n in ((True, True, 80), (True, False, 20), (False, True, 5), (False, False, 95)):
+        for _ in range(n):
+            judging.said("quick", says).decide(right, 1.0)
+    judging.said("gate", False)
+    judging.book("quick", True, 200, 1.5, 0)
+    judging.skipped["slow"] = 7
+    rows = report_cases.finished_rows()
+    rows[-1] |= {**judging.metrics(), **judging.use_metrics()}
+    page = stands_alone(write_report(report_cases.write_run(tmp_path / "r", rows)).read_text())
+    text = "".join(page.text.split())  # cells of a table stand side by side
+    found = re.search(r"quickrightanswerscalledwrong20\.0%([\d.]+)to([\d.]+)%100", text)
+    assert found and float(found[1]) < 20 < float(found[2]) and float(found[2]) - float(found[1]) < 20
+    assert re.search(r"quickwronganswerscalledright5\.0%[\d.]+to[\d.]+%100", text)
+    assert "gaterightanswersamongthoserefused–0" in text
+    assert "quick2001.50" in text and "slow00.07" in text
+    assert "quick:of115answersitcalledwrong,115weredecidedbythedearestverifiertoo" in text
+    plain = write_report(report_cases.write_run(tmp_path / "plain", report_cases.finished_rows())).read_text()
+    assert 'id="verifiers"' not in plain

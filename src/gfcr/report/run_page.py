@@ -17,6 +17,7 @@ from gfcr.report.page import render as render_template
 from gfcr.report.samples import choose
 from gfcr.report.task_map import method_sections, task_map
 from gfcr.report.text import toml
+from gfcr.report.verifiers import verification
 from gfcr.report.words import FACTS, STOPS, reason
 from gfcr.run.directory import RunDirectory
 from gfcr.run.outcome import outcome
@@ -60,6 +61,7 @@ def render(run: RunDirectory) -> str:
         tasks=task_map(history),
         source={"recognised": None, "notes": 0, "first_notes": [], **(stored.get("tasks") or {})},
         sections=method_sections(recipe, history, acted),
+        verification=verification(last),
         decisions=_decisions(decisions),
         toml=toml(stored["recipe"]),
         facts=[(FACTS.get(key, key), value) for key, value in run.environment.items()],
