@@ -26,6 +26,7 @@ TORCH_ROOMS = (
     "engine.embedded",
     "engine.workers",
     "engine.models",
+    "engine.known",
     "train",
     "domains.programs.warmstart",
     "domains.programs.freeze",

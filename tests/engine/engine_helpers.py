@@ -25,6 +25,8 @@ from transformers import (
     Phi3ForCausalLM,
     PhiConfig,
     PhiForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
 )
@@ -63,6 +65,9 @@ SHAPES = {
     ),
     "gemma3": lambda: Gemma3ForCausalLM(Gemma3TextConfig(**GEMMA, layer_types=MIXED)),
     "mistral": lambda: MistralForCausalLM(MistralConfig(**SIZES, num_key_value_heads=2, sliding_window=WINDOW)),
+    "qwen2": lambda: Qwen2ForCausalLM(
+        Qwen2Config(**SIZES, num_key_value_heads=2, use_sliding_window=True, sliding_window=WINDOW, layer_types=MIXED)
+    ),
     "phi": lambda: PhiForCausalLM(PhiConfig(**SIZES, partial_rotary_factor=0.5)),
     "phi3": lambda: Phi3ForCausalLM(Phi3Config(**SIZES, num_key_value_heads=2, sliding_window=WINDOW)),
     "smollm2": lambda: LlamaForCausalLM(LlamaConfig(**SMOLLM2, tie_word_embeddings=True)),

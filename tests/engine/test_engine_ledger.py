@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from engine_helpers import VOCABULARY, drain, make_engine, node, request, run, score_items
 
 from gfcr.run.seeds import stream_key
@@ -12,13 +13,18 @@ class Meter:
     """Counts on its own: real tokens are those whose position grows along the row; logits rows at the head."""
 
     def __init__(self, engine):
-        module = engine._model.module
+        module, lean = engine._model.module, engine._model.lean
         self.tokens = self.heads = 0
         module.base_model.register_forward_pre_hook(self.base, with_kwargs=True)
+        if lean is not None:  # the layers run without their modules
+            real = lean.hidden
+            lean.hidden = lambda ids, positions, work: self.seen(torch.from_numpy(positions)) or real(ids, positions, work)
         module.get_output_embeddings().register_forward_pre_hook(self.head)
 
     def base(self, module, args, kwargs):
-        positions = kwargs["position_ids"]
+        self.seen(kwargs["position_ids"])
+
+    def seen(self, positions):
         self.tokens += len(positions) + int((positions.diff(dim=1) > 0).sum())
 
     def head(self, module, args):
@@ -36,7 +42,7 @@ def drain_with_costs(engine):
     return chunks, costs
 
 
-@pytest.mark.parametrize("kind", ["qwen3", "llama"])
+@pytest.mark.parametrize("kind", ["qwen3", "llama", "gpt2"])
 def test_usage_equals_what_a_hook_saw(kind):
     engine = make_engine(kind)
     meter = Meter(engine)

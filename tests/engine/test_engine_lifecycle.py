@@ -255,7 +255,7 @@ def test_the_start_up_check_refuses_a_wrong_engine(monkeypatch):
 
 
 def test_a_module_changed_behind_the_engines_back_is_an_error():
-    engine = make_engine()
+    engine = make_engine("phi")
     engine.submit(request("x", [1, 2, 3], 9))
     engine.step(2)
     engine._model.module.set_attn_implementation("sdpa")

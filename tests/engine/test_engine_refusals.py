@@ -135,7 +135,7 @@ def test_the_check_can_be_turned_off(monkeypatch):
 
 
 def test_a_model_whose_attention_is_not_rerouted_is_refused_without_the_check_too(monkeypatch):
-    model = make_model()
+    model = make_model("phi")
     monkeypatch.setattr(type(model), "set_attn_implementation", lambda self, name: None)
     engine = EmbeddedEngine(model, EmbeddedSettings(check_tokens=0))
     engine.submit(request("x", [1, 2, 3], 4))

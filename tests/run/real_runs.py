@@ -69,6 +69,8 @@ class Counter:
         engine.score = self.score
         model = engine._model
         model.base.register_forward_pre_hook(self._through, with_kwargs=True)
+        if model.lean is not None:  # the layers run without their modules
+            self._hidden, model.lean.hidden = model.lean.hidden, self._lean
         model.head_layer.register_forward_hook(self._head)
 
     def score(self, items: Sequence[ScoreItem]) -> Any:
@@ -79,7 +81,14 @@ class Counter:
             self._scoring = False
 
     def _through(self, module: Any, arguments: Any, named: dict[str, Any]) -> None:
-        positions = named["position_ids"]  # padding repeats the last position of its row
+        self._count(named["position_ids"])
+
+    def _lean(self, ids: Any, positions: Any, work: Any) -> Any:
+        self._count(positions)
+        return self._hidden(ids, positions, work)
+
+    def _count(self, positions: Any) -> None:
+        """Padding repeats the last position of its row."""
         count = int((positions[:, 1:] > positions[:, :-1]).sum()) + len(positions)
         if self._scoring:
             self.scored += count

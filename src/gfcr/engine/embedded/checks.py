@@ -8,7 +8,7 @@ scoring, prefill, prefix copy, extension and decoding over the pool, on rows lon
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -60,6 +60,8 @@ class SelfCheck:
     """Longest row; 0 = the check was off."""
     beyond_window: bool
     """Whether the rows are longer than the attention window, or there is none."""
+    few_operations: bool = False
+    """Whether the layers run in few operations (`embedded.lean`) instead of as transformers has them."""
 
 
 def refuse_architecture(module: Any) -> None:
@@ -122,6 +124,21 @@ def longest(config: Any, asked: int | None) -> int:
                 )
             length = min(length, most)
     return int(length)
+
+
+@torch.inference_mode()
+def start_check(model: Model, core: Core, most: int) -> SelfCheck:
+    """`self_check`; a model that fails it in few operations runs from now on as transformers has it, and is checked again."""
+    if model.lean is not None:
+        try:
+            check = self_check(model, core, most)
+        except ConfigError:
+            core.pool = None
+        else:
+            if check.difference <= check.allowed:  # not NaN: nothing was compared
+                return replace(check, few_operations=True)
+        model.lean = None
+    return self_check(model, core, most)
 
 
 def self_check(model: Model, core: Core, most: int) -> SelfCheck:

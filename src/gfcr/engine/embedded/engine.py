@@ -19,7 +19,7 @@ from torch import Tensor
 
 from gfcr.engine import features_of
 from gfcr.engine.contract import Capabilities, Chunk, Prefilled, Request, Score, ScoreItem, Usage, WeightsRef
-from gfcr.engine.embedded.checks import SelfCheck, longest, refuse_architecture, self_check
+from gfcr.engine.embedded.checks import SelfCheck, longest, refuse_architecture, start_check
 from gfcr.engine.embedded.core import Core
 from gfcr.engine.embedded.counts import Counts, count_contexts, count_drawn
 from gfcr.engine.embedded.dtype import cast, choose_dtype
@@ -56,14 +56,13 @@ class EmbeddedEngine:
         self.max_length = longest(module.config, self.settings.max_length)
         parameters, device = sum(p.numel() for p in module.parameters()), self.settings.device
         self.dtype, self._why = choose_dtype(self.settings.dtype, parameters, self.settings.slots, device)
-        self._model = Model(cast(module, getattr(torch, self.dtype), device))
+        self._model = Model(cast(module, getattr(torch, self.dtype), device), self.settings.few_operations)
         self._decode, self._version = decode, version
         self._core = Core(self._model, self.settings.block, self.settings.batch_tokens, self.settings.min_shared)
         self.check = SelfCheck(float("nan"), float("nan"), 0, False)
         """What the start-up check found."""
         if self.settings.check_tokens:
-            with torch.inference_mode():
-                self.check = self_check(self._model, self._core, self.settings.check_tokens)
+            self.check = start_check(self._model, self._core, self.settings.check_tokens)
         self._model.through = self._model.heads = 0
         self._core.kv_peak = self._core.live_peak = 0
         self._laws = Laws(self._model.vocabulary, self._model.device)
@@ -362,6 +361,7 @@ class EmbeddedEngine:
         """The module's weights were changed in place to `version`: drop all that depends on the old ones."""
         self._retire_retained(*self._retained)
         self._core.pool = None
+        self._model.renew()
         self._version = version
 
     def fingerprint(self) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gfcr.engine.embedded.lean import Lean, lean
 from gfcr.engine.embedded.passes import NAME, FullPass
 from gfcr.errors import ConfigError
 
@@ -20,7 +21,8 @@ from gfcr.errors import ConfigError
 class Model:
     """A Hugging Face causal LM behind block attention; the module is the engine's own from here on."""
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: Any, few: bool = False) -> None:
+        """`few`: small models of known families run in few operations (`Lean`), which a start-up check must prove."""
         self.module = module.eval()
         self.base = module.base_model
         self.head_layer = module.get_output_embeddings()
@@ -36,18 +38,19 @@ class Model:
         # Any 4-D mask makes transformers build none of its own; block attention does not read it.
         self._no_mask = torch.zeros(1, 1, 1, 1, device=self.device)
         module.set_attn_implementation(NAME)
+        self.lean = Lean(module) if few and lean(module) else None
+        """What runs the layers; None = the module itself."""
+
+    def renew(self) -> None:
+        """The module's weights were changed in place."""
+        if self.lean is not None:
+            self.lean.renew()
 
     def hidden(self, ids: np.ndarray, positions: np.ndarray, work: Any) -> Tensor:
         """Last hidden states [n, length, hidden size] of int64 [n, length] tokens and positions (padding right)."""
         # Real tokens are those whose position grows along the row.
         self.through += len(ids) + (int((np.diff(positions, axis=1) > 0).sum()) if ids.shape[1] > 1 else 0)
-        hidden = self.base(
-            input_ids=torch.from_numpy(ids).to(self.device),
-            position_ids=torch.from_numpy(positions).to(self.device),
-            attention_mask=self._no_mask,
-            use_cache=False,
-            gfcr_pass=work,
-        )[0]
+        hidden = self.lean.hidden(ids, positions, work) if self.lean else self._full(ids, positions, work)
         if work.layers != self.layers:
             raise ConfigError(
                 f"{work.layers} of the model's {self.layers} layers attended through the engine",
@@ -55,6 +58,17 @@ class Model:
                 "use a model whose layers all have plain attention",
             )
         return hidden
+
+    def _full(self, ids: np.ndarray, positions: np.ndarray, work: Any) -> Tensor:
+        """As transformers runs it."""
+        out: Tensor = self.base(
+            input_ids=torch.from_numpy(ids).to(self.device),
+            position_ids=torch.from_numpy(positions).to(self.device),
+            attention_mask=self._no_mask,
+            use_cache=False,
+            gfcr_pass=work,
+        )[0]
+        return out
 
     def head(self, hidden: Tensor) -> Tensor:
         """Logits float32 [n, vocabulary] of [n, hidden size]."""

@@ -33,8 +33,15 @@ class EmbeddedSettings:
     check_tokens: int = 1024
     """Longest row of the start-up check against the plain forward pass, in tokens; rows are a little longer than the attention
     window where this allows it. 0 = no check."""
+    lean: bool = True
+    """Small models of known families run in few operations, where the start-up check proves it for them."""
     retain_tokens: int = 65536
     """Positions kept of finished `retain` requests, the oldest dropped first; a later fork computes what was dropped."""
+
+    @property
+    def few_operations(self) -> bool:
+        """Whether `lean` is on with a check to prove it."""
+        return self.lean and self.check_tokens > 0
 
     def __post_init__(self) -> None:
         for name in ("slots", "max_length", "block", "kv_tokens", "batch_tokens", "min_shared"):

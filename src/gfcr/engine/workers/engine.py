@@ -22,6 +22,7 @@ from gfcr.engine.contract import Capabilities, Chunk, Prefilled, Request, Score,
 from gfcr.engine.embedded import EmbeddedEngine, EmbeddedSettings
 from gfcr.engine.embedded.checks import refuse_architecture
 from gfcr.engine.embedded.dtype import cast, choose_dtype
+from gfcr.engine.embedded.lean import lean
 from gfcr.engine.stops import Decode
 from gfcr.engine.workers.remote import START_SECONDS, Lost, Remote
 from gfcr.engine.workers.serve import Parcel, advance
@@ -75,6 +76,7 @@ class WorkerEngine:
         self.settings = replace(self.settings, dtype=dtype)
         cast(module, getattr(torch, dtype), "cpu")
         self.workers, self._version, self._seconds, self._decode = workers, version, seconds, _portable(decode)
+        self._few = self.settings.few_operations and lean(module)
         self._weights = SharedWeights(module)
         self._form = self._weights.dumps(module)
         numbers, fd = (self._weights.fd, self._weights.size, torch.get_num_threads()), self._weights.fd
@@ -104,7 +106,8 @@ class WorkerEngine:
             raise
 
     def _parcel(self) -> Parcel:
-        settings = replace(self.settings, check_tokens=0)  # this process has checked; the fingerprint says it is the same
+        # this process has checked, and the fingerprint says it is the same; what runs in few operations is small, and checks again
+        settings = self.settings if self._few else replace(self.settings, check_tokens=0)
         return Parcel(self._form, settings, self._decode, self._version, min(2.0, self._seconds / 4))
 
     # ---- the contract ------------------------------------------------------------------------------------------

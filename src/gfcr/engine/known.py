@@ -1,0 +1,51 @@
+"""Models whose forward pass we know part by part, so that it may be written in fewer operations: Llama, Qwen2, Qwen3, Mistral.
+
+Invariant: a module is known only if every part of it is of the class that transformers puts in that place, with no hook and no
+method of its own: whatever else somebody put there runs as they wrote it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+FAMILIES = ("llama", "qwen2", "qwen3", "mistral")
+_GROWING = ("dynamic", "longrope")
+"""Rotary frequencies that depend on the longest sequence."""
+_PLAIN = (nn.Linear, nn.Embedding, nn.ModuleList, nn.SiLU)
+
+
+def known(module: Any) -> bool:
+    """Whether this causal LM is one of FAMILIES as transformers makes it."""
+    kind, base = getattr(module.config, "model_type", ""), getattr(module, "base_model", module)
+    home = f"transformers.models.{kind}.modeling_{kind}"
+    if kind not in FAMILIES or base is module or type(module).__module__ != home or type(base).__module__ != home:
+        return False
+    for part in module.modules():
+        own = type(part) in _PLAIN or type(part).__module__ in (home, "transformers.activations")
+        if not own or "forward" in vars(part):
+            return False
+    rope = getattr(base.rotary_emb, "rope_type", None)
+    config = module.config
+    return (
+        config.hidden_act == "silu"
+        and rope not in (None, *_GROWING)
+        and not getattr(config, "attention_dropout", 0)
+        and not hooked(module)
+    )
+
+
+def hooked(module: Any) -> bool:
+    """Whether somebody watches or changes what goes through a part of it."""
+    return any(
+        part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks
+        for part in module.modules()
+    )
+
+
+def window_of(config: Any, attention: Any) -> int | None:
+    """Positions that a query of this attention sees, its own included; None = all before it."""
+    if config.model_type == "mistral":
+        return getattr(config, "sliding_window", None)
+    return getattr(attention, "sliding_window", None)
