@@ -12,7 +12,7 @@ FILES = sorted(SRC.rglob("*.py"))
 
 FLOORS: list[set[str]] = [
     {"errors", "types", "run.seeds", "child", "guard"},
-    {"registry", "context", "functions"},
+    {"registry", "settings", "context", "functions"},
     {"engine", "domains"},
     {"generate", "filter", "control", "replay", "run.budget", "run.ledger"},
     {"asks", "slots", "round", "round_state", "recipe", "compose", "compose_loss", "compose_reward"},

@@ -56,10 +56,10 @@ def refused(data):
             "filter.credit 'grpo': std",
             "gfcr methods --slot filter.credit",
         ),
-        ({"filter": {"admission": {"overlong": "Mask"}}}, "filter.admission.overlong", "correct the value"),
-        ({"budget": {"tokens": 0}}, "budget.tokens", "correct the value"),
-        ({"generate": {"topology": {"name": "group", "k": 0}}}, "generate.topology 'group': k", "correct the value"),
-        ({"filter": {"admission": {"invalid_reward": float("nan")}}}, "filter.admission.invalid_reward", "correct the value"),
+        ({"filter": {"admission": {"overlong": "Mask"}}}, "filter.admission.overlong", "did you mean 'mask'?"),
+        ({"budget": {"tokens": 0}}, "budget.tokens", "give a number above 0"),
+        ({"generate": {"topology": {"name": "group", "k": 0}}}, "generate.topology 'group': k", "give a number of 1 or more"),
+        ({"filter": {"admission": {"invalid_reward": float("nan")}}}, "filter.admission.invalid_reward", "that is finite"),
         ({"schema": SCHEMA + 1}, f"schema = {SCHEMA + 1}", "newer gfcr"),
         ({"schema": 0}, "schema = 0", "newer gfcr"),
         ({"schema": "1"}, "schema = '1'", "newer gfcr"),
@@ -70,6 +70,77 @@ def test_refusals_name_the_key_and_the_remedy(data, what, remedy):
     error = refused(data)
     assert what in error.what
     assert remedy in error.remedy
+
+
+@pytest.mark.parametrize(
+    ("override", "what", "remedy"),
+    [
+        ("train.lr='6e-4'", 'train.lr takes a number, and "6e-4" (text) was given', "write train.lr = 6e-4, without quotes"),
+        ("train.lr=fast", 'and "fast" (text) was given', "write a number like 0.5 or 6e-4: train.lr = ..."),
+        ("train.lr=true", "train.lr takes a number, and true was given", "write a number: train.lr = ..."),
+        ("budget.tokens='50_000'", "takes a whole number", "write budget.tokens = 50000"),
+        ("budget.tokens=1e5", "takes a whole number, and 100000.0 was given", "write budget.tokens = 100000"),
+        ("budget.tokens=1.5", "takes a whole number, and 1.5 was given", "such as budget.tokens = 2"),
+        ("budget.tokens=true", "takes a whole number, and true was given", "write a number"),
+        ("train.minibatches=none", "takes a whole number, and none was given", "write a number"),
+        ("run.shuffle_rewards=True", 'takes true or false, and "True" (text) was given', "write run.shuffle_rewards = true"),
+        ("run.shuffle_rewards=0", "takes true or false, and 0 was given", "write run.shuffle_rewards = false"),
+        ("loss.packed=maybe", "takes true or false", "write loss.packed = true or loss.packed = false"),
+        ("name=5", "name takes text, and 5 was given", 'write name = "5", with quotes'),
+        ("train.betas=[0.9, '0.95']", "takes a number", "write 0.95 as number 2 of train.betas, without quotes"),
+        ("train.schedule=cosin", "takes 'constant', 'linear' or 'cosine'", "did you mean 'cosine'?"),
+        ("filter.credit.eps='1e-4'", "'grpo': eps takes a number", "write eps = 1e-4, without quotes; `gfcr methods"),
+        ("filter.credit={name='gdpo', weights={exact='1'}}", "weights.exact takes a number", "write weights.exact = 1,"),
+        (
+            "filter.shape=[{name='soft-overlong', on='right'}]",
+            "filter.shape takes one table with a name, and [{",
+            'write filter.shape = {name = "soft-overlong", on = "right"}, without the brackets',
+        ),
+        ("filter.shape=[{name='a'}, {name='b'}]", "takes one table", "it takes one: keep the one you want"),
+        ("filter.verifiers=['exact']", "filter.verifiers.0 takes", 'write {name = "exact"} as number 1 of filter.verifiers'),
+        ("generate.stop_strings='x'", "takes a list", 'write generate.stop_strings = ["x"]'),
+        ("train.value=3", "train.value takes a section, and 3 was given", "write a section [train.value]"),
+        (
+            "filter.verifiers={name='function_cases:right', right_at='nevr'}",
+            "takes a number or 'never'",
+            "did you mean 'never'?",
+        ),
+        (
+            "filter.verifiers={name='function_cases:right', right_at='0.5'}",
+            "a number or 'never'",
+            "write right_at = 0.5, without",
+        ),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_refused_with_what_to_write(tmp_path, override, what, remedy):
+    with pytest.raises(ConfigError) as error:
+        write(tmp_path, "name = 'x'\nfilter.credit = {name = 'grpo'}\n", override)
+    assert what in error.value.what
+    assert remedy in error.value.remedy
+
+
+def test_text_in_a_file_is_no_number_either_and_what_the_remedy_says_works(tmp_path):
+    with pytest.raises(ConfigError, match=r"write train\.lr = 6e-4, without quotes"):
+        write(tmp_path, '[train]\nlr = "6e-4"\n')
+    assert write(tmp_path, "[train]\nlr = 6e-4\n").train.lr == 6e-4
+    assert write(tmp_path, "[train]\nlr = 1\n[control]\nselect = {name = 'mopps', candidates = 4}").train.lr == 1.0
+
+
+def test_what_is_to_be_left_out_can_be_set_back(tmp_path):
+    """The remedies that say so are commands that work."""
+    from gfcr.build import check_recipe
+
+    made = write(tmp_path, "[loss]\nkind = 'cispo'\n[train]\nclip_low = 0.1\ndual_clip = 3.0\n", "loss.constant=5")
+    remedies, seen = [], []
+    for _ in range(4):
+        findings = check_recipe(made)
+        if not findings:
+            break
+        remedies += re.findall(r"--set (\S+?)\)", findings[0].remedy)
+        seen.append(findings[0].rule)
+        made = write(tmp_path, (tmp_path / "r.toml").read_text(), "loss.constant=5", *remedies)
+    assert seen == ["loss_against_train", "loss_against_train", "constant_of_nothing"]
+    assert remedies == ["train.clip_low=0.2", "train.dual_clip=none", "loss.constant=none"]
 
 
 def write(tmp_path, text, *overrides):

@@ -153,7 +153,7 @@ def sampling_of(recipe: Recipe) -> Sampling:
     try:
         return Sampling(**recipe.generate.sampling.model_dump())
     except ValueError as error:
-        raise ConfigError(f"generate.{error}", "correct the value") from None
+        raise ConfigError(f"generate.{error}", "give a value in that range") from None
 
 
 def build(recipe: Recipe, seed: int) -> Parts:

@@ -4,10 +4,30 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Mapping
+
+
+def literal(value: object) -> str:
+    """A value as a recipe writes it: `true`, `16`, `6e-04`, `"text"`, `[1, 2]`, `{name = "grpo"}`; None is `none`."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() and abs(value) < 1e15 else f"{value!r}"
+    if isinstance(value, str):
+        return json.dumps(str(value), ensure_ascii=False)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{k} = {literal(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, Iterable):
+        return "[" + ", ".join(map(literal, value)) + "]"
+    return str(value)
+
 
 def leave_out(key: str, default: object = None) -> str:
     """The remedy for a setting that should not be there: out of the file, or, where a shipped recipe has it, back to `default`."""
-    value = "none" if default is None else str(default).lower() if isinstance(default, bool) else f"{default}"
+    value = default if isinstance(default, str) else literal(default)
     return f"leave {key} out (where a shipped recipe has it: --set {key}={value})"
 
 

@@ -23,8 +23,9 @@ from gfcr.errors import ConfigError
 from gfcr.filter.admission import AdmissionSettings
 from gfcr.filter.cascade_settings import CascadeSettings
 from gfcr.generate.settings import PromptSettings
-from gfcr.registry import FrozenModel, Method, Slot, config_error, find, settings_of
+from gfcr.registry import FrozenModel, Method, Slot, find, settings_of
 from gfcr.replay.memory import MemorySettings
+from gfcr.settings import config_error
 from gfcr.train.settings import LossSettings, TrainSettings
 from gfcr.types import Normalise, derive_id
 

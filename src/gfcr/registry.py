@@ -17,20 +17,12 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from gfcr.errors import ConfigError
 from gfcr.functions import is_place, load_place
-
-
-class FrozenModel(BaseModel):
-    """Base of all settings: frozen, and an unknown key is an error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
-
-    def traits(self) -> frozenset[str]:
-        """Traits a method has under these settings, beside those it always has."""
-        return frozenset()
+from gfcr.settings import FrozenModel as FrozenModel
+from gfcr.settings import config_error
 
 
 class Settings(FrozenModel):
@@ -291,40 +283,8 @@ def settings_of(found: Method, values: dict[str, Any]) -> FrozenModel:
     try:
         return found.settings.model_validate(values)
     except ValidationError as error:
-        remedy = f"correct the value; `gfcr methods --slot {found.slot}` lists the settings"
-        raise config_error(error, f"{found.slot} {found.name!r}", found.settings, remedy) from None
-
-
-def config_error(error: ValidationError, where: str, model: type[BaseModel], remedy: str = "correct the value") -> ConfigError:
-    """A pydantic error as what, where, which value, what to do (`remedy` where no better one is known)."""
-    first = error.errors()[0]
-    path = ".".join(map(str, first["loc"]))
-    if first["type"] == "extra_forbidden":
-        owner: Any = model
-        for step in first["loc"][:-1]:
-            inner = owner.model_fields.get(str(step)) if hasattr(owner, "model_fields") else None
-            owner = inner.annotation if inner is not None else owner
-        known = sorted(f.alias or name for name, f in getattr(owner, "model_fields", {}).items())
-        last = str(first["loc"][-1])
-        if near := places(model, last)[:1] or difflib.get_close_matches(last, known, 1):
-            remedy = f"did you mean {near[0]!r}?"
-        elif known:
-            remedy = f"known keys: {', '.join(known)}"
-        else:
-            remedy = f"it has no settings: take {last!r} out (--set SLOT=NAME replaces a method with its settings)"
-        return ConfigError(f"{where}: unknown key {path!r}", remedy)
-    value = first.get("input")
-    shown = "" if isinstance(value, dict) else f" (got {value!r})"
-    return ConfigError(f"{where}: {path or 'value'}: {first['msg']}{shown}", remedy)
-
-
-def places(model: type[BaseModel], name: str, prefix: str = "") -> list[str]:
-    """Dotted keys of the model's sections that end in `name`, shallow ones first."""
-    found = [f"{prefix}{name}"] if prefix and name in model.model_fields else []
-    for key, info in model.model_fields.items():
-        if isinstance(info.annotation, type) and issubclass(info.annotation, FrozenModel):
-            found += places(info.annotation, name, f"{prefix}{key}.")
-    return sorted(found, key=lambda place: place.count("."))
+        hint = f"`gfcr methods --slot {found.slot}` lists the settings"
+        raise config_error(error, f"{found.slot} {found.name!r}", found.settings, hint) from None
 
 
 def all_methods() -> list[Method]:

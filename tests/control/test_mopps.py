@@ -57,6 +57,13 @@ def test_the_posterior_through_the_recipe_equals_the_golden_vector():
         assert [float(x[0]) for x in run.slots.posterior.beta()] == expected
 
 
+@pytest.mark.parametrize("candidates", [1e308, 1.7e308, 2.0**70])
+def test_more_candidates_than_any_number_are_the_whole_task_set(candidates):
+    every, few = made(candidates=candidates), made(candidates=8.0)
+    assert every.select(5, frozenset(), view(0, table())) == few.select(5, frozenset(), view(0, table()))
+    assert len(every.select(50, frozenset(), view(1, table()))) == 8
+
+
 class Drawn:
     """A posterior so sharp that every draw is its mean."""
 

@@ -172,6 +172,7 @@ def test_rows_in_memory_that_are_no_tasks(tmp_path: Path) -> None:
         ([], DataError, "no rows"),
         ([3], DataError, "row 1 of the data set is int"),
         ([{"prompt": "p", "image": b"x"}], DataError, "row 1 of the data set, column 'image': bytes is no JSON data"),
+        ([{"prompt": "p", "a": {"x": [0.0, float("nan")]}}], DataError, r"column 'a' at x\[1\]: nan is not a finite number"),
         ({"a": [], "b": []}, ConfigError, "has the splits a, b"),
     ):
         with pytest.raises(error, match=what):

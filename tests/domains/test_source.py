@@ -2,6 +2,7 @@
 
 import builtins
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,23 @@ def test_line_separators_inside_strings_do_not_split_rows(tmp_path: Path) -> Non
     [
         ("a.jsonl", '{"prompt": "p", "answer": 1}\n{"prompt": \n', r"a\.jsonl:2 is not JSON.*begins '\{\"prompt\": '"),
         ("a.jsonl", "[1]\n", r"a\.jsonl:1 is '\[1\]', not a JSON object"),
-        ("a.jsonl", '{"prompt": "p", "answer": NaN}\n', r"a\.jsonl:1, column 'answer': not a finite number: nan"),
+        ("a.jsonl", '{"prompt": "p", "answer": NaN}\n', r"a\.jsonl:1, column 'answer': nan is not a finite number"),
+        ("a.jsonl", '{"prompt": "p", "answer": 1e999}\n', r"a\.jsonl:1, column 'answer': inf is not a finite number"),
+        (
+            "a.jsonl",
+            '{"prompt": "p", "answer": 1}\n{"prompt": "q", "answer": {"cases": [1, {"x": NaN}]}}\n',
+            r"a\.jsonl:2, column 'answer' at cases\[1\]\.x: nan is not a finite number",
+        ),
+        (
+            "a.jsonl",
+            '{"prompt": "p", "answer": 1, "more": [[-Infinity]]}\n',
+            r"a\.jsonl:1, column 'more' at \[0\]\[0\]: -inf is not",
+        ),
+        (
+            "a.jsonl",
+            '{"prompt": "p", "answer": 1, "more": Infinity}\n',
+            r"a\.jsonl:1, column 'more': inf is not a finite number",
+        ),
         ("a.jsonl", '{"prompt": 5, "answer": 1}\n', r"a\.jsonl:1, column 'prompt': .*not '5'"),
         ("a.jsonl", '{"prompt": "  ", "answer": 1}\n', r"a\.jsonl:1, column 'prompt'"),
         ("a.jsonl", "", "has no rows"),
@@ -121,6 +138,29 @@ def test_bad_files_are_refused_with_the_place(tmp_path: Path, name: str, text: s
     with pytest.raises(DataError, match=expected) as caught:
         read(tmp_path / name)
     assert caught.value.remedy
+
+
+def test_a_cell_that_is_nan_is_a_missing_one_but_for_references(tmp_path: Path) -> None:
+    """As tables of numbers spell it (a parquet file of pandas'); a reference that is no number is told."""
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    rows = {"prompt": ["p", "q"], "answer": [1.0, 2.0], "category": [float("nan"), 3.0], "level": [float("nan"), 5.0]}
+    parquet.write_table(pa.table(rows), tmp_path / "a.parquet")
+    first, second = read(tmp_path / "a.parquet").tasks
+    assert (first.category, dict(first.meta)) == ("", {})
+    assert (second.category, dict(second.meta)) == ("3.0", {"level": 5.0})
+    parquet.write_table(pa.table({**rows, "answer": [float("nan"), 2.0]}), tmp_path / "b.parquet")
+    with pytest.raises(DataError, match=r"b\.parquet:1, column 'answer': nan is not a finite number"):
+        read(tmp_path / "b.parquet", need_reference=False)
+
+
+def test_what_a_run_could_not_keep_is_refused_before_it_starts(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    when = datetime(2020, 1, 1)
+    parquet.write_table(pa.table({"prompt": ["p"], "answer": [1], "made": [when]}), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"a\.parquet:1, column 'made': datetime is no JSON data"):
+        read(tmp_path / "a.parquet")
 
 
 def test_many_bad_rows_are_counted_and_some_named(tmp_path: Path) -> None:

@@ -331,6 +331,39 @@ def test_a_killed_worker_fails_its_requests_with_the_reason_and_is_replaced(two)
         two.cancel(one.id)
 
 
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_what_was_done_beside_a_worker_that_raised_is_not_lost(two, cancelled):
+    """An order that its engine refuses (the same request twice, which no caller can send) stands for any error in a step."""
+    requests = [request(f"here{i}", [1, 2, 3], 12 + i, key=HERE) for i in range(3)]
+    requests += [request("there", [1, 2, 3], 20, key=THERE)]
+    want = run(shared_engine(), requests)
+    for one in requests:
+        two.submit(one)
+    parts = {c.request: [c] for c in two.step(5)}
+    two.submit(request("late", [4, 5], 3, key=THERE))
+    two._remotes[0].pending *= 2
+    with pytest.raises(ValueError, match="'late' is live already"):
+        two.step(8)  # ends here0 and gives tokens of the others
+    assert two.live() == 5
+    ends = [two.cancel(one.id) for one in (*requests, request("late", [4, 5], 3))] if cancelled else []
+    for chunk in ends:
+        parts.setdefault(chunk.request, []).append(chunk)
+    for _ in range(100):
+        if not two.live():
+            break
+        for chunk in two.step():
+            parts.setdefault(chunk.request, []).append(chunk)
+    out = {name: join(chunks) for name, chunks in parts.items()}
+    for i in range(3):
+        ids, whole = out[f"here{i}"].ids.tolist(), want[f"here{i}"].ids.tolist()
+        assert ids == whole[: 13 if cancelled else None] and len(ids) == (min(12 + i, 13) if cancelled else 12 + i)
+    assert out["here0"].stop is StopReason.MAX_TOKENS
+    assert [out[name].stop for name in ("there", "late")] == [StopReason.FAILED] * 2
+    assert parts["there"][-1].error.startswith("worker_lost: worker 1 raised ValueError")
+    assert two.live() == 0 and two.step() == []
+    same(run(two, requests), want)
+
+
 def test_publishing_and_scoring_need_no_caller_who_knows_of_a_dead_worker(two):
     items = [ScoreItem(f"s{i}", np.arange(9, dtype=np.int32), ((1, 9, Sampling()),)) for i in range(6)]
     want = two.score(items)

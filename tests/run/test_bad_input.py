@@ -70,6 +70,8 @@ def refused(tmp_path: Path, gfcr_cli: Callable[..., str]) -> Callable[..., str]:
 def test_settings(override: str, named: str, refused: Callable[..., str]) -> None:
     if override == "tasks.pool=X":
         assert "there is no pool 'X'" in refused("tasks.source=programs", "tasks.path=none", "tasks.heldout=none", override)
+    elif "banned" in override:  # under bans, old answers cannot be scored again
+        assert named in refused(override, "replay.augment=none")
     else:
         assert named in refused(override)
 
@@ -165,7 +167,7 @@ def test_models(what: str, tmp_path: Path, refused: Callable[..., str]) -> None:
     [
         (b"\xff\xfe\x00", "is not UTF-8 text"),
         (b"schema = ", "is not TOML"),
-        (b"tasks = 3", "tasks: Input should be"),
+        (b"tasks = 3", "tasks takes a section, and 3 was given"),
         (b"schema = 99", "schema = 99"),
         (b"[filter]\ncredit = 'grpo'", "filter.credit"),
         (b"[filter]\ncredit = {}", "filter.credit.name"),

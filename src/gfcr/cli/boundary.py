@@ -1,7 +1,8 @@
 """Where commands end: exit codes, error texts, and what goes to which stream.
 
 Invariants: with `--json` stdout carries exactly one JSON object, also for an error; everything meant for eyes goes to stderr
-then; a GfcrError is its two lines, and a traceback appears only with `--debug`. Exit codes: 0 done, 1 something the user can
+then; a GfcrError is its two lines, and a traceback appears only with `--debug`; texts of models and files are shown, never
+obeyed (shown.py). Exit codes: 0 done, 1 something the user can
 put right (or, for `check` and `compare`, a finding or a failed child), 2 wrong usage, 70 a bug, 130 interrupted.
 """
 
@@ -19,6 +20,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from gfcr.cli.shown import SafeConsole, visible
 from gfcr.errors import GfcrError
 
 OK, FAILED, BUG, INTERRUPTED = 0, 1, 70, 130
@@ -36,8 +38,8 @@ NOTES = 5
 
 
 def _console(stderr: bool) -> Console:
-    console = Console(stderr=stderr, highlight=False)
-    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=PIPE_WIDTH)
+    console = SafeConsole(stderr=stderr, highlight=False)
+    return console if console.is_terminal else SafeConsole(stderr=stderr, highlight=False, width=PIPE_WIDTH)
 
 
 out, err = _console(False), _console(True)
@@ -117,7 +119,7 @@ def plain(data: Any) -> Any:
 
 def _fail(code: int, kind: str, what: str, remedy: str, debug: bool, as_json: bool) -> NoReturn:
     if debug:
-        traceback.print_exc()
+        sys.stderr.write(visible(traceback.format_exc()))
     label = "interrupted" if code == INTERRUPTED else "error"
     text = Text(f"{label}", style="bold yellow" if code == INTERRUPTED else "bold red")
     if what != label:

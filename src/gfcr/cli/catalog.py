@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gfcr.cli.boundary import Debug, Json, Set, command, out, print_json, print_notes
-from gfcr.errors import ConfigError, GfcrError
+from gfcr.errors import ConfigError, GfcrError, literal
 
 if TYPE_CHECKING:
     from gfcr.compose import Finding
@@ -113,7 +113,7 @@ def _print_methods(found: list[Method]) -> None:
             for option in each["settings"]:
                 table.add_row(
                     Text(option["name"], "green"),
-                    "required" if option["required"] else f"{option['default']!r}",
+                    "required" if option["required"] else literal(option["default"]),
                     Text(option["meaning"], "dim"),
                 )
             out.print(Padding(table, (0, 0, 0, 4)))
@@ -164,6 +164,7 @@ def examine(recipe: Recipe) -> tuple[list[Finding], TaskSet | None]:
 
 
 def _print_check(recipe: Recipe, findings: list[Finding], tasks: TaskSet | None) -> None:
+    from rich.markup import escape
     from rich.table import Table
     from rich.text import Text
 
@@ -175,11 +176,12 @@ def _print_check(recipe: Recipe, findings: list[Finding], tasks: TaskSet | None)
         gym = recipe.tasks.gym or GymSettings()
         source = ", ".join(["reasoning-gym", *(d.name for d in gym.datasets)])
     table = Table.grid(padding=(0, 2))
-    table.add_row("[bold]recipe", f"{recipe.name}  [dim]{recipe.hash()[:12]}[/dim]")
-    table.add_row("tasks", source + (f": {len(tasks.tasks)}, and {len(tasks.heldout)} held out" if tasks else ""))
+    table.add_row("[bold]recipe", f"{escape(recipe.name)}  [dim]{recipe.hash()[:12]}[/dim]")
+    table.add_row("tasks", escape(source) + (f": {len(tasks.tasks)}, and {len(tasks.heldout)} held out" if tasks else ""))
     if tasks and tasks.recognised:
-        table.add_row("", tasks.recognised)
-    table.add_row("model", f"{recipe.model.path}, engine {recipe.engine.name}, {recipe.train.device}, {recipe.train.dtype}")
+        table.add_row("", Text(tasks.recognised))
+    engine = f"engine {recipe.engine.name}, {recipe.train.device}, {recipe.train.dtype}"
+    table.add_row("model", Text(f"{recipe.model.path}, {engine}"))
     steps = "" if recipe.budget.steps is None else f" or {recipe.budget.steps} steps"
     limit = "no token limit" if recipe.budget.tokens is None else f"{tokens(recipe.budget.tokens)} generated tokens"
     table.add_row(
@@ -209,5 +211,5 @@ def _print_check(recipe: Recipe, findings: list[Finding], tasks: TaskSet | None)
 
 def _call(values: dict[str, Any]) -> str:
     """`name(setting=value, ...)`."""
-    inner = ", ".join(f"{k}={v!r}" for k, v in values.items() if k != "name")
+    inner = ", ".join(f"{k}={literal(v)}" for k, v in values.items() if k != "name")
     return f"{values['name']}({inner})" if inner else values["name"]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.text import Text
 
 from gfcr.cli.boundary import Debug, Interrupted, Json, Set, command, err, out, print_json
 from gfcr.cli.prepare import set_environment
@@ -79,7 +80,7 @@ def compare(
     else:
         for table in compare_tables(result):
             out.print(table)
-        out.print(f"report: {page}", soft_wrap=True)
+        out.print(f"report: {page}", soft_wrap=True, markup=False)
     return bool(failed)
 
 
@@ -94,7 +95,8 @@ def _refuse_what_cannot_run(plan: Any) -> None:
 
 def _say_failures(failed: list[Child]) -> None:
     for child in failed:
-        err.print(f"[bold red]failed:[/bold red] {child.cell.name} (all it printed: {child.cell.log})", soft_wrap=True)
+        what = f"{child.cell.name} (all it printed: {child.cell.log})"
+        err.print(Text.assemble(("failed:", "bold red"), " ", what), soft_wrap=True)
         for line in child.note.splitlines():
             err.print(f"  {line}", markup=False, soft_wrap=True)
 

@@ -105,6 +105,7 @@ def _facts(module: Any) -> dict[str, Any]:
 
 
 def _print(result: dict[str, Any]) -> None:
+    from rich.markup import escape
     from rich.table import Table
 
     window = f", window {result['window']}" if result["window"] else ""
@@ -121,7 +122,7 @@ def _print(result: dict[str, Any]) -> None:
     table = Table.grid(padding=(0, 2))
     table.add_row(
         "[bold]model",
-        f"{result['model']}: {result['architecture']}, {result['parameters']:,} parameters, {result['layers']} layers{window},"
+        f"{escape(str(result['model']))}: {result['architecture']}, {result['parameters']:,} parameters, {result['layers']} layers{window},"
         f" {tied} embeddings",
     )
     table.add_row("length", f"{result['max_length']:,} tokens, vocabulary {result['vocabulary']:,}")

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import TaskID
 
 from gfcr.cli.progress import figures, progress_bar, tokens
@@ -83,7 +84,7 @@ class Panel:
             return
         self._states[child.cell.name] = seen
         self.console.print(
-            f"{child.cell.name}: {tokens(_spent(child))}/{tokens(self.budget)} tokens  {_words(child)}", soft_wrap=True
+            f"{escape(child.cell.name)}: {tokens(_spent(child))}/{tokens(self.budget)} tokens  {_words(child)}", soft_wrap=True
         )
 
 

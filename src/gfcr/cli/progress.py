@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
@@ -58,7 +59,7 @@ def progress_bar(console: Console) -> Progress:
     """The columns every run's line has; fields: `unit`, `limit`, `figures`."""
     return Progress(
         SpinnerColumn(finished_text="✓"),
-        TextColumn("[bold]{task.description}"),
+        TextColumn("{task.description}", style="bold", markup=False),
         BarColumn(bar_width=24),
         Spent(),
         TextColumn("{task.fields[figures]}"),
@@ -124,7 +125,9 @@ class RunProgress:
             self._printed = monotonic()
             spent = f"{tokens(done)}/{tokens(self.total)} tokens" if self.unit == "tokens" else f"{done}/{self.total} steps"
             left = self._remaining(row)
-            self.console.print(f"{self.name}: {spent}  {text}" + (f"  {duration(left)} left" if left else ""), soft_wrap=True)
+            self.console.print(
+                f"{escape(self.name)}: {spent}  {text}" + (f"  {duration(left)} left" if left else ""), soft_wrap=True
+            )
 
     def _remaining(self, row: dict[str, Any]) -> float | None:
         """Seconds to go at this process's mean pace, to whichever limit comes first; None while it is unknown."""

@@ -25,5 +25,5 @@ def report(
     if as_json:
         print_json({"report": str(page)})
     else:
-        out.print(f"report: {page}", soft_wrap=True)
+        out.print(f"report: {page}", soft_wrap=True, markup=False)
     return 0

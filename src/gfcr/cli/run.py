@@ -168,7 +168,7 @@ def _finish(recipe: Recipe, directory: Path, rows: list[dict[str, Any]], as_json
         )
         return
     if already:
-        out.print(f"[bold]{directory}[/bold] is finished ({rows[-1]['ended']}); nothing to do")
+        out.print(Text.assemble((str(directory), "bold"), f" is finished ({rows[-1]['ended']}); nothing to do"))
     out.print(run_table(recipe.name, result))
     budget = recipe.budget.tokens
     if rows[-1].get("ended") == "budget" and budget is not None and result.tokens < 0.8 * budget:
@@ -182,7 +182,7 @@ def _finish(recipe: Recipe, directory: Path, rows: list[dict[str, Any]], as_json
             Text("nothing was trained: ", style="bold yellow").append(rows[-1]["untrained"], style="not bold"), soft_wrap=True
         )
     if page is not None:
-        out.print(f"report: {page}", soft_wrap=True)
+        out.print(f"report: {page}", soft_wrap=True, markup=False)
 
 
 def _report(directory: Path) -> Path | None:
@@ -193,5 +193,5 @@ def _report(directory: Path) -> Path | None:
     try:
         return write_report(directory)
     except (GfcrError, OSError) as error:
-        err.print(f"[yellow]the report could not be written:[/yellow] {error}", soft_wrap=True)
+        err.print(Text.assemble(("the report could not be written:", "yellow"), f" {error}"), soft_wrap=True)
         return None

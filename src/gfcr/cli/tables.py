@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -72,7 +73,8 @@ def _arms_table(result: dict[str, Any]) -> Group:
         table.add_column(name, justify="right", no_wrap=True)
     for arm in result["arms"]:
         best = best_of(arm)
-        label = f"{arm['name']}\n[dim]{best['label']}[/dim]" if len(arm["variations"]) > 1 else arm["name"]
+        name = escape(arm["name"])
+        label = f"{name}\n[dim]{escape(best['label'])}[/dim]" if len(arm["variations"]) > 1 else name
         seconds = best["seconds"]["mean"]
         table.add_row(
             label,
@@ -108,7 +110,7 @@ def _differences_table(result: dict[str, Any]) -> Group:
     for arm in result["arms"][1:]:
         found = {d["measure"]: d for d in result["differences"] if d["arm"] == arm["name"]}
         table.add_row(
-            arm["name"],
+            escape(arm["name"]),
             *(interval(found[m]) for m in ("auc", "final", "final_greedy")),
             f"{found['auc']['wins']} of {found['auc']['n']}",
         )
@@ -130,8 +132,8 @@ def _variations_table(result: dict[str, Any]) -> Group:
         for i, v in enumerate(arm["variations"]):
             mark = " *" if v["label"] == arm["best"] else ""
             table.add_row(
-                "" if i else arm["name"],
-                v["label"] + mark,
+                "" if i else escape(arm["name"]),
+                escape(v["label"]) + mark,
                 spread(v["final"]),
                 spread(v["final_greedy"]),
                 spread(v["auc"]),

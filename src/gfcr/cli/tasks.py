@@ -1,7 +1,7 @@
 """`gfcr tasks` and `gfcr why`: what a run did with its tasks, and everything that was decided about one.
 
 Invariants: read from committed steps, also while the run goes on; a figure nobody measured is a dash, never 0; `tasks` loads no
-torch.
+torch; prompts, answers and evidence are shown, never obeyed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gfcr.cli.boundary import Debug, Json, command, out, print_json
+from gfcr.cli.shown import visible
 from gfcr.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def _print_map(history: History, chosen: list[TaskHistory], limit: int) -> None:
             str(row["visits"]),
             str(row["unscorable"]),
             tokens(row["tokens"]),
-            Text(row["prompt"].replace("\n", " ")[:80]),
+            Text(visible(row["prompt"].replace("\n", " ")[:80])),
         )
     out.print(table)
     more = f"{len(chosen) - limit} more (--limit); " if len(chosen) > limit else ""
@@ -259,7 +260,10 @@ def _print_story(found: TaskHistory, data: dict[str, Any]) -> None:
     from gfcr.cli.progress import figure, tokens
 
     out.print(
-        Text.assemble((data["prompt"], "bold"), ("" if found.task.reference is None else f"   {found.task.reference}", "dim"))
+        Text.assemble(
+            (visible(data["prompt"]), "bold"),
+            ("" if found.task.reference is None else f"   {visible(str(found.task.reference))}", "dim"),
+        )
     )
     out.print(
         f"{data['kind']}: {found.right} of {found.right + found.wrong} answers right in {len(found.visits)} visits, posterior "
@@ -291,8 +295,8 @@ def _print_story(found: TaskHistory, data: dict[str, Any]) -> None:
             Text.assemble(
                 ("\nbest failed attempt ", "bold"),
                 f"step {failed['step']}, reward {figure(failed['reward'])}, {failed['tokens']} tokens, {failed['fate']}",
-                (f": {failed['evidence']}" if failed["evidence"] else "", "dim"),
+                (f": {visible(failed['evidence'])}" if failed["evidence"] else "", "dim"),
             )
         )
         if failed["text"] is not None:
-            out.print(Padding(Text(failed["text"]), (0, 0, 0, 2)))
+            out.print(Padding(Text(visible(failed["text"])), (0, 0, 0, 2)))

@@ -1,13 +1,15 @@
 """Rows of a JSONL, CSV or Parquet file, of a saved data set (`datasets`), and of one in memory.
 
 Invariants: rows are numbered as an editor shows them (JSONL: the line; CSV: the line the record ends on, the header being
-line 1; others: from 1); a file without rows is an error; values are JSON data; a CSV field that is empty is the empty string.
+line 1; others: from 1); a file without rows is an error; a CSV field that is empty is the empty string; `fault_in` says of a value
+whether it is data that a run can keep.
 """
 
 from __future__ import annotations
 
 import csv
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +27,32 @@ class Row:
     number: int
     values: dict[str, Any]
     """Column -> value; a column the row lacks is absent."""
+
+
+def fault_in(value: Any, place: str = "") -> str:
+    """Where in a value something is that is no data, and what: ` at cases[2].x: nan is not a finite number`, or `: nan is ...` for
+    the value itself; empty when all of it is data.
+
+    Data are text, bytes, truth values, whole and finite numbers, None, and lists and tables (with text as keys) of data. A NaN
+    inside a value is no missing one: nobody could tell it from a computation gone wrong. Raises RecursionError for what holds
+    itself."""
+    where = f" at {place.lstrip('.')}" if place else ""
+    if value is None or isinstance(value, (str, bytes, bool, int)):
+        return ""
+    if isinstance(value, float):
+        return "" if math.isfinite(value) else f"{where}: {value} is not a finite number"
+    if isinstance(value, Mapping):
+        if odd := [key for key in value if not isinstance(key, str)]:
+            return f"{where}: the key {odd[0]!r} is not text"
+        return next(filter(None, (fault_in(item, f"{place}.{key}") for key, item in value.items())), "")
+    if isinstance(value, (list, tuple)):
+        return next(filter(None, (fault_in(item, f"{place}[{number}]") for number, item in enumerate(value))), "")
+    return f"{where}: {type(value).__name__} is no JSON data"
+
+
+def missing(value: Any) -> bool:
+    """Whether a cell holds nothing: None, or NaN, which is how tables of numbers spell it."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def read_rows(path: Path, split: str | None = None) -> tuple[tuple[str, ...], list[Row]]:
@@ -69,15 +97,19 @@ def write_rows(data: Any, path: Path, split: str | None = None) -> int:
     for number, values in enumerate(_table(data, split, "the data set"), 1):
         if not isinstance(values, Mapping):
             raise DataError(f"row {number} of the data set is {type(values).__name__}, not a mapping", "give one mapping a row")
-        for name, value in values.items():
+        cells = {name: None if missing(value) else value for name, value in values.items()}
+        for name, value in cells.items():
             try:
+                wrong = fault_in(value)
                 json.dumps(value)
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, RecursionError):
+                wrong = f": {type(value).__name__} is no JSON data"
+            if wrong:
                 raise DataError(
-                    f"row {number} of the data set, column {name!r}: {type(value).__name__} is no JSON data",
-                    "take the column out (`remove_columns`), or turn its values into text or numbers",
-                ) from None
-        lines.append(json.dumps(dict(values), ensure_ascii=False) + "\n")
+                    f"row {number} of the data set, column {name!r}{wrong}",
+                    "take the column out (`remove_columns`), or turn its values into text or finite numbers",
+                )
+        lines.append(json.dumps(cells, ensure_ascii=False) + "\n")
     if not lines:
         raise DataError("the data set has no rows", "give at least one task")
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -2,12 +2,12 @@
 
 Invariants: a table is either read whole or refused with every place that is wrong named (file, row, column, value; at most
 MOST_NAMED of them); a task that occurs twice is kept once, the first, and reported; None is not the empty string: a missing
-reference stays None, a missing prompt is an error.
+reference stays None, a missing prompt is an error; what a task carries can be kept exactly: a number that is not finite, anywhere in
+a reference or a column, is refused with its place (a whole cell that is NaN is a missing one, as tables spell it, but for references).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from gfcr.domains.answers import Extract
 from gfcr.domains.conventions import Recognised, absent, listed, recognise, reference_of, short, value_at
-from gfcr.domains.rows import Row, read_rows
+from gfcr.domains.rows import Row, fault_in, missing, read_rows
 from gfcr.errors import ConfigError, DataError
 from gfcr.types import Message, Origin, Part, PartKind, Task
 
@@ -157,18 +157,21 @@ class FileTasks:
         values = {name: value_at(row.values, column) for name, column in columns.items()}
         prompt = _prompt(values["prompt"], columns["prompt"])
         reference = reference_of(values.get("reference"), recognised.extract)
+        if wrong := fault_in(reference):
+            raise ValueError(f"column {columns['reference']!r}{wrong}")
         if reference is None and self.need_reference:
             raise ValueError(f"column {columns.get('reference', '?')!r}: no reference: {short(values.get('reference'))}")
-        if isinstance(reference, float) and not math.isfinite(reference):
-            raise ValueError(f"column {columns['reference']!r}: not a finite number: {reference}")
         category, revision = values.get("category"), values.get("reference_rev")
+        carried = {name: row.values[name] for name in meta if not missing(row.values.get(name))}
+        if wrong := next((f"column {name!r}{why}" for name, cell in carried.items() if (why := fault_in(cell))), ""):
+            raise ValueError(wrong)
         return Task(
             self.domain,
             prompt,
             reference,
-            reference_rev="1" if absent(revision) else str(revision),
-            category="" if absent(category) else str(category),
-            meta={name: row.values[name] for name in meta if row.values.get(name) is not None},
+            reference_rev="1" if absent(revision) or missing(revision) else str(revision),
+            category="" if absent(category) or missing(category) else str(category),
+            meta=carried,
             origin=Origin("dataset", path.name),
         )
 

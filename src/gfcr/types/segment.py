@@ -107,15 +107,15 @@ class Sampling:
     """Derived; leave empty."""
 
     def __post_init__(self) -> None:
-        for name, ok in (
-            ("temperature", self.temperature >= 0),
-            ("top_p", 0 < self.top_p <= 1),
-            ("top_k", self.top_k >= 0),
-            ("min_p", 0 <= self.min_p <= 1),
-            ("repetition_penalty", self.repetition_penalty > 0),
+        for name, ok, range_ in (
+            ("temperature", self.temperature >= 0, "0 or more"),
+            ("top_p", 0 < self.top_p <= 1, "above 0, at most 1"),
+            ("top_k", self.top_k >= 0, "0 or more"),
+            ("min_p", 0 <= self.min_p <= 1, "0 to 1"),
+            ("repetition_penalty", self.repetition_penalty > 0, "above 0"),
         ):
             if not ok:
-                raise ValueError(f"sampling.{name} = {getattr(self, name)!r} is outside its range")
+                raise ValueError(f"sampling.{name} = {getattr(self, name)!r} is outside its range, {range_}")
         if not self.id:
             values = (
                 self.temperature,

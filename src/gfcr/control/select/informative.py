@@ -10,6 +10,7 @@ from collections.abc import Sequence, Set
 from typing import Any
 
 import numpy as np
+from pydantic import Field
 
 from gfcr.context import Build, View
 from gfcr.control.slots import Pick
@@ -37,9 +38,9 @@ class Informative:
     rank by theta (1 - theta) or the distance to 1/2.)"""
 
     class Settings(FrozenModel):
-        power: float = 2.0
+        power: float = Field(2.0, ge=0)
         """Exponent of the weight; 0 = uniform."""
-        floor: float = 1e-3
+        floor: float = Field(1e-3, gt=0)
         """Added before the power, so that every task keeps a chance."""
 
     def __init__(self, settings: Settings, build: Build) -> None:

@@ -59,7 +59,8 @@ class MoPPS:
         rng = generator(self.seed, "select", "mopps", view.round, self._calls)
         self._calls += 1
         free = [i for i, task in enumerate(self.tasks) if task.id not in exclude]
-        size = min(len(free), ceil(self.settings.candidates * n))
+        wanted = self.settings.candidates * n  # may be beyond every integer
+        size = len(free) if wanted >= len(free) else ceil(wanted)
         if size <= 0:
             return []
         candidates = rng.choice(np.array(free, np.int64), size, replace=False)  # in random order: ties fall at random

@@ -86,7 +86,7 @@ class WorkerEngine:
         self._retained: dict[str, int] = {}
         """Ended requests that forks may follow -> worker."""
         self._dropped: list[Chunk] = []
-        """Ends of requests that went with a worker, not yet returned."""
+        """Chunks not yet returned: ends of requests that went with a worker, and what was done beside one that raised."""
         self.failures: list[str] = []
         """Every loss of a worker, in words."""
         self._torn = self._closed = False
@@ -152,9 +152,7 @@ class WorkerEngine:
             raise ValueError(f"step(tokens={tokens}): ask for at least 1, or None to run until a request finishes")
         busy = {r.index: (tokens,) for r in self._remotes if r.live or r.pending}
         found = self._gather("step", busy, lambda: advance(self._local, tokens) if self._local.live() else [])
-        chunks = [chunk for place in sorted(found) for chunk in found[place]]
-        chunks += self._dropped
-        self._dropped = []
+        chunks, self._dropped = self._dropped + _chunks(found), []
         for chunk in chunks:
             if chunk.stop is not None:
                 self._forget(chunk.request)
@@ -177,11 +175,11 @@ class WorkerEngine:
             self._withdraw(place, request)
             return None
         chunk = self._withdraw(place, request)
-        if chunk is None:  # it went with its worker
-            (chunk,) = [c for c in self._dropped if c.request == request]
-            self._dropped.remove(chunk)
+        waiting = [c for c in self._dropped if c.request == request]  # it went with its worker, or ended beside one that raised
+        self._dropped = [c for c in self._dropped if c.request != request]
+        parts = waiting if chunk is None else [*waiting, chunk]
         self._forget(request)
-        return chunk
+        return _joined(parts) if parts else self._end(request, StopReason.CANCELLED)
 
     def _withdraw(self, place: int, request: str) -> Chunk | None:
         """Cancel it at its worker. None: there was nothing to give back, or the worker is gone."""
@@ -254,11 +252,12 @@ class WorkerEngine:
         self, call: str, args: Mapping[int, tuple[Any, ...]], local: Callable[[], Any], again: bool = False
     ) -> dict[int, Any]:
         """Give an order to the workers named in `args`, do this process's own part meanwhile, and take every answer. A lost
-        worker has none, or, with `again`, that of its successor. Raises the first error once all have answered."""
+        worker has none, or, with `again`, that of its successor. Raises the first error once all have answered; a worker that
+        raised in a step has requests nobody knows the state of, so it goes, and what the others did is kept for the next step."""
         asked: list[Remote] = []
         found: dict[int, Any] = {}
         lost: list[Remote] = []
-        errors: list[Exception] = []
+        errors: dict[int, Exception] = {}
         try:
             for index in sorted(args):
                 remote = self._remotes[index - 1]
@@ -277,14 +276,18 @@ class WorkerEngine:
                     self._lose(remote, str(error))
                     lost.append(remote)
                 except Exception as error:
-                    errors.append(error)
+                    errors[remote.index] = error
                 asked.pop(0)
         except BaseException:
             for remote in asked:  # nobody would know which order its answer belongs to
                 remote.kill()
             raise
         if errors:
-            raise errors[0]
+            if call == "step":
+                self._dropped += _chunks(found)
+                for index, raised in errors.items():
+                    self._lose(self._remotes[index - 1], f"worker {index} raised {type(raised).__name__}: {raised}")
+            raise next(iter(errors.values()))
         for remote in lost if again else []:
             found[remote.index] = self._ask(remote, call, *args[remote.index], again=True)
         return found
@@ -361,6 +364,21 @@ _REMEDY = (
     "look at the memory (signal 9 without a sender is the system running out of it); set engine.workers = 1, or resume: "
     "everything committed is kept"
 )
+
+
+def _chunks(found: Mapping[int, list[Chunk]]) -> list[Chunk]:
+    return [chunk for place in sorted(found) for chunk in found[place]]
+
+
+def _joined(parts: Sequence[Chunk]) -> Chunk:
+    """Consecutive chunks of one request as one."""
+    last = parts[-1]
+    return replace(
+        last,
+        ids=np.concatenate([c.ids for c in parts]),
+        logprobs=np.concatenate([c.logprobs for c in parts]),
+        tracks={name: np.concatenate([c.tracks[name] for c in parts if name in c.tracks]) for name in parts[0].tracks},
+    )
 
 
 def _portable(decode: Decode | None) -> Decode | None:

@@ -35,7 +35,8 @@ _OURS = (StopReason.CANCELLED, StopReason.PARKED, StopReason.FAILED)
     traits=("binary correctness",),
 )
 class GymVerifier:
-    """Right iff the data set's own `score_answer` gives at least `threshold`; the reward is 1 or 0."""
+    """Right iff the data set's own `score_answer` gives at least `threshold`; the reward is 1 or 0. Its rules are its own: that of
+    `chain_sum` strips commas wherever they stand, so that `-,4` is -4 to it (as the last number of a text it is 4)."""
 
     name, version = "reasoning-gym", "1"
 
