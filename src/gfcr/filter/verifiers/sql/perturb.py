@@ -99,12 +99,13 @@ def _inserted(rows: list[list[Any]], columns: list[_Column], rng: Random, litera
     makers: list[Any] = []
     for place, column in enumerate(columns):
         values = [row[place] for row in rows]
-        if not (column.key or column.distinct) or column.foreign:
+        there = [value for value in values if value is not None]
+        if not (column.key or column.distinct) or column.foreign or not there:
             makers.append(lambda i, values=values: rng.choice(values))
-        elif all(isinstance(v, int) for v in values):
-            makers.append(lambda i, values=values: max(values) + 1 + i)
-        elif all(isinstance(v, str) for v in values):
-            makers.append(lambda i, values=values: f"{rng.choice(values)}~{i}")
+        elif all(isinstance(v, int) for v in there):
+            makers.append(lambda i, there=there: max(there) + 1 + i)
+        elif all(isinstance(v, str) for v in there):
+            makers.append(lambda i, there=there: f"{rng.choice(there)}~{i}")
         else:
             return []
     out = []

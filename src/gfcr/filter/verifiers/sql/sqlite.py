@@ -109,7 +109,8 @@ class SQLite:
         raise AssertionError
 
     def _query(self, sql: str, limits: Limits, every: int) -> Table:
-        if not sql.strip():
+        sql = sql.rstrip("; \t\r\n")  # an empty statement after the query is none
+        if not sql:
             raise Failed("it is empty")
         self._denied = self._late = ""
         db, started, calls = self._db, time.thread_time(), 0
