@@ -130,6 +130,7 @@ INDEX: dict[Slot, dict[str, str]] = {
         "answer": "gfcr.filter.verifiers.answer:Answer",
         "choice": "gfcr.filter.verifiers.choice.verifier:Choice",
         "structured": "gfcr.filter.verifiers.structured.verifier:Structured",
+        "vision": "gfcr.filter.verifiers.vision.verifier:Vision",
         "reasoning-gym": "gfcr.filter.verifiers.gym:GymVerifier",
         "sql": "gfcr.filter.verifiers.sql.verifier:Sql",
         "http": "gfcr.filter.verifiers.http:Http",

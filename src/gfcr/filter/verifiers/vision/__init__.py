@@ -1,0 +1,1 @@
+"""Answers about images: boxes, numbers, counts, text read off."""
