@@ -106,6 +106,7 @@ _ANSWERS: dict[type, tuple[type, ...]] = {
 
 def answers(event: Event, ask: Ask) -> bool:
     """Whether `event` may answer `ask` (a rollout's generation and its judgement have the same id)."""
-    if isinstance(event, Generated) and event.rollout.id != event.id:
+    kind = event.__class__
+    if kind is Generated and event.rollout.id != event.id:  # type: ignore[union-attr]
         return False
-    return event.id == ask.id and isinstance(event, _ANSWERS[type(ask)])
+    return event.id == ask.id and kind in _ANSWERS[ask.__class__]

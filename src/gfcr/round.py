@@ -23,7 +23,6 @@ from gfcr.asks import (
     JudgeAsk,
     Judged,
     ScoreAsk,
-    Scored,
     answers,
 )
 from gfcr.context import Stream, View
@@ -35,9 +34,9 @@ from gfcr.filter.assemble import build_batch, rescored, score_item
 from gfcr.replay.slots import Augment
 from gfcr.round_state import InFlight, Phase, Renderer, RoundSettings, Work, why_empty
 from gfcr.run.budget import Budget
-from gfcr.run.seeds import stream_key
+from gfcr.run.seeds import sub_stream_key
 from gfcr.slots import Slots
-from gfcr.types import Batch, Drop, Group, GroupState, Member, Node, Role, Status, StopReason, derive_id, path_length
+from gfcr.types import Batch, Drop, Group, GroupState, Member, Node, Role, Status, StopReason, derive_id, id_family, path_length
 
 
 class Round(InFlight):
@@ -73,29 +72,29 @@ class Round(InFlight):
             raise KeyError(f"nothing outstanding asked for the {type(event).__name__} of {event.id}: late, or a second answer")
         del self._asks[event.id]
         group = self.groups[ask.group.id if isinstance(ask, CompareAsk) else ask.group]
-        self._work[group.id].open.discard(event.id)
-        match event:
-            case Generated(rollout=rollout):
-                self.budget.settle(event.id, rollout.cost.generated)
-                member = group.members[rollout.id] = Member(self._work[group.id].trained(rollout))
-                if rollout.stop is StopReason.PRUNED:  # ended on purpose and out of the loss: no verdict about the policy
-                    leave(member, Drop.PRUNED)
-                else:
-                    self._emit(JudgeAsk(rollout.id, group.id, group.task, member.rollout), group)
-            case Failed():
-                self._failed(ask, event, group)
-            case Judged(signals=signals):
-                member = group.members[event.id]
-                member.signals = signals
-                if signals.status is Status.UNSCORABLE:
-                    self._decide(
-                        "filter", event.id, "unscorable", signals.verdict.evidence if signals.verdict else "no verdict", group
-                    )
-            case Compared(comparisons=comparisons):
-                group.comparisons.extend(comparisons)
-            case Scored(logprobs=logprobs):
-                member = group.members[event.id]
-                member.rollout = rescored(member.rollout, logprobs)
+        work = self._work[group.id]
+        work.open.discard(event.id)
+        if isinstance(event, Generated):
+            rollout = event.rollout
+            self.budget.settle(event.id, rollout.cost.generated)
+            member = group.members[rollout.id] = Member(work.trained(rollout))
+            if rollout.stop is StopReason.PRUNED:  # ended on purpose and out of the loss: no verdict about the policy
+                leave(member, Drop.PRUNED)
+            else:
+                self._emit(JudgeAsk(rollout.id, group.id, group.task, member.rollout), group)
+        elif isinstance(event, Judged):
+            signals = group.members[event.id].signals = event.signals
+            if signals.status is Status.UNSCORABLE:
+                self._decide(
+                    "filter", event.id, "unscorable", signals.verdict.evidence if signals.verdict else "no verdict", group
+                )
+        elif isinstance(event, Failed):
+            self._failed(ask, event, group)
+        elif isinstance(event, Compared):
+            group.comparisons.extend(event.comparisons)
+        else:
+            member = group.members[event.id]
+            member.rollout = rescored(member.rollout, event.logprobs)
 
     def decide(self, prefixes: list[Prefix]) -> dict[str, Action]:
         """Every `slots.stop.every` tokens: what becomes of the growing rollouts; absent = continue."""
@@ -215,12 +214,12 @@ class Round(InFlight):
         """Ask for one stream; False when the budget has no room for its worst case."""
         work = self._work[group.id]
         index = work.next_member if member is None else member
-        rollout_id = derive_id("rollout", group.id, index, attempt)
+        rollout_id = id_family("rollout", group.id)(index, attempt)
         if not self.budget.reserve(rollout_id, stream.max_tokens):
             return False
         if member is None:
             work.next_member += 1
-        key = stream_key(self.view.seed, "sample", group.id, index, stream.branch, attempt)
+        key = sub_stream_key(self.view.seed, "sample", group.id, index, stream.branch, attempt)
         request = Request(rollout_id, stream.path, stream.sampling, stream.max_tokens, key, self.stop_spec)
         self._attempts[rollout_id] = attempt * 1_000_000 + index
         self._emit(GenerateAsk(rollout_id, group.id, group.task.id, request), group)

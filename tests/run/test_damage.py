@@ -41,7 +41,7 @@ def test_flipped_byte_in_a_payload(path: Path) -> None:
 def test_single_rollouts_are_checked_too(path: Path) -> None:
     file = path / "segments" / "2.bin"
     file.write_bytes(bytes(len(file.read_bytes())))
-    with RunDirectory.read(path) as run, pytest.raises(Tampered, match=r"segments/2\.bin, bytes \d+ to \d+ \(node p"):
+    with RunDirectory.read(path) as run, pytest.raises(Tampered, match=r"group g2\.0, with segments/2\.bin, bytes \d+ to \d+"):
         run.rollout("r2.0.0")
 
 
@@ -58,10 +58,11 @@ def test_flipped_byte_in_a_checkpoint_and_the_way_round_it(path: Path) -> None:
 @pytest.mark.parametrize(
     "statement, says",
     [
-        ("UPDATE members SET reward = 1.0 WHERE step = 5 AND key = 0 AND grp = 0", "rows, step 5"),
-        ("UPDATE rollouts SET stop = 'failed' WHERE step = 1 AND key = 0", "rows, step 1"),
+        ("UPDATE groups SET body = replace(body, '\"fresh\"', '\"replayed\"') WHERE step = 5 AND key = 0", "rows, step 5"),
+        ("UPDATE groups SET state = 'abandoned' WHERE step = 4 AND key = 0", "rows, step 4"),
+        ("UPDATE rollouts SET id = 'other' WHERE step = 1 AND key = 0", "rows, step 1"),
         ("DELETE FROM decisions WHERE step = 3", "rows, step 3"),
-        ("DELETE FROM nodes WHERE step = 2 AND key = 1", "rows, step 2"),
+        ("UPDATE groups SET sum = zeroblob(16) WHERE step = 2 AND key = 1", "rows, step 2"),
         ("UPDATE tasks SET body = replace(body, 'task 1', 'task 9')", "table tasks"),
         ("UPDATE states SET body = zeroblob(40) WHERE step = 5", "table states, step 5"),
     ],

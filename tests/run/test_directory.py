@@ -179,18 +179,21 @@ def test_states_are_bounded_and_refuse_what_has_no_portable_form(path: Path) -> 
 
 def test_an_old_run_is_migrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "run"
-    with monkeypatch.context() as old:  # a directory as format version 1 wrote it
+    with monkeypatch.context() as old:  # a directory as the first format version wrote it
         old.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:1])
         old.setattr("gfcr.run.derived._accepted", lambda run: [])
         old.setattr(schema.migrate, "__defaults__", (schema.MIGRATIONS[:1],))
         store_writer.go(path, 3)
     db = sqlite3.connect(path / "run.sqlite")
-    assert schema.version(db) == 1 and not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'environments'").fetchone()
+    assert (
+        schema.version(db) == schema.RETIRED + 1
+        and not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'environments'").fetchone()
+    )
     db.close()
     with RunDirectory.read(path) as run:  # a reader changes nothing, and reads it
-        assert schema.version(run.db) == 1 and len(run.groups(1)) == 2 and run.verify() == []
+        assert schema.version(run.db) == schema.RETIRED + 1 and len(run.groups(1)) == 2 and run.verify() == []
     with RunDirectory.open(path) as run:
-        assert schema.version(run.db) == len(schema.MIGRATIONS) and run.verify() == []
+        assert schema.version(run.db) == schema.RETIRED + len(schema.MIGRATIONS) and run.verify() == []
     store_writer.go(path, 5)
     assert store_writer.differences(path) == []
 
@@ -199,14 +202,36 @@ def test_a_failed_migration_changes_nothing() -> None:
     db = sqlite3.connect(":memory:", isolation_level=None)
     with pytest.raises(sqlite3.OperationalError):
         schema.migrate(db, "x", ("CREATE TABLE a (b)", "CREATE TABLE c (d); INSERT INTO nowhere VALUES (1)"))
-    assert schema.version(db) == 1 and [n for (n,) in db.execute("SELECT name FROM sqlite_master")] == ["a"]
+    assert schema.version(db) == schema.RETIRED + 1 and [n for (n,) in db.execute("SELECT name FROM sqlite_master")] == ["a"]
 
 
 def test_a_run_from_the_future_is_refused(path: Path) -> None:
     store_writer.update(path, "PRAGMA user_version = 99")
     for way in (RunDirectory.open, RunDirectory.read):
-        with pytest.raises(RunDirectoryError, match=r"format version 99, this gfcr reads up to 3\n.*pip install -U gfcr"):
+        with pytest.raises(RunDirectoryError, match=r"format version 99, this gfcr reads up to 5\n.*pip install -U gfcr"):
             way(path)
+
+
+def test_a_run_of_before_the_first_release_is_refused(path: Path) -> None:
+    store_writer.update(path, "PRAGMA user_version = 3")
+    for way in (RunDirectory.open, RunDirectory.read):
+        with pytest.raises(RunDirectoryError, match=r"format version 3, of before the first release; .* reads 4 to 5\n"):
+            way(path)
+
+
+def test_members_can_be_queried(path: Path) -> None:
+    """The view repeats what the groups say."""
+    with RunDirectory.read(path) as run:
+        wanted = [
+            (m.rollout.id, str(m.role), m.signals.reward, m.signals.correct, None if m.credit is None else m.credit.advantage)
+            for group in run.groups(2)
+            for m in group.members.values()
+        ]
+        query = "SELECT r.id, m.role, m.reward, m.correct, m.advantage FROM members m JOIN rollouts r ON r.step = m.rollout_step AND "
+        assert (
+            run.db.execute(query + "r.key = m.rollout WHERE m.step = 2 ORDER BY m.grp, m.key").fetchall() == wanted
+            and len(wanted) > 3
+        )
 
 
 def test_network_file_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,7 +139,7 @@ TAMPERED = {
     "weights": (lambda p: flip(p / "checkpoints" / "3" / "model.safetensors"), "checkpoints/3/model.safetensors"),
     "optimiser": (lambda p: flip(p / "checkpoints" / "3" / "trainer.safetensors"), "checkpoints/3/trainer.safetensors"),
     "old arrays": (lambda p: flip(p / "segments" / "1.bin"), "segments/1.bin"),
-    "a reward": (lambda p: sql(p, "UPDATE members SET reward = 1 - reward WHERE step = 2"), "rows, step 2"),
+    "a reward": (lambda p: sql(p, "UPDATE groups SET body = replace(body, '1.0', '0.5') WHERE step = 2"), "rows, step 2"),
     "a metric": (lambda p: sql(p, "UPDATE steps SET metrics = replace(metrics, 'share', 'shard') WHERE step = 2"), "step 2"),
     "state": (lambda p: sql(p, "UPDATE states SET body = zeroblob(100)"), "states"),
     "last step": (lambda p: sql(p, "DELETE FROM steps WHERE step = 4"), "table steps, step 4"),

@@ -1,19 +1,17 @@
 """Groups to batch.
 
-Invariants: RL mask only on tokens whose segment's role is RL, of members in the loss; advantages are NaN elsewhere; a
-replayed answer's behaviour log-probabilities are those recomputed for it where there are any (track `proximal`), never the
-ones of another context.
+Invariant: RL mask only on tokens whose segment's role is RL, of members in the loss (filter/columns.py has the arrays').
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from gfcr.engine.contract import ScoreItem
+from gfcr.filter.columns import Columns
 from gfcr.filter.pack import packed_row
 from gfcr.types import (
     Batch,
@@ -24,13 +22,9 @@ from gfcr.types import (
     PartKind,
     PreferencePair,
     Rollout,
-    Segment,
     TokenSource,
     path_ids,
-    path_length,
 )
-
-_FLOATS = ("advantages", "rl_weights", "behaviour", "proximal", "reference", "temperature")
 
 
 def build_batch(
@@ -45,7 +39,7 @@ def build_batch(
     rows: list[tuple[int, Member]] = [
         (g, m) for g, group in enumerate(groups) for m in group.members.values() if m.in_loss and m.credit is not None
     ]
-    columns = _Columns(sum(path_length(m.rollout.trained_path) for _, m in rows))
+    columns = Columns()
     place = {m.rollout.id: i for i, (_, m) in enumerate(rows)}
     pairs = tuple(
         PreferencePair(place[p.chosen], place[p.rejected], p.weight)
@@ -78,7 +72,7 @@ def _packed_batch(
     groups: Sequence[Group], normalise: Normalise, constant: float | None, round_number: int, version: int
 ) -> Batch:
     rows = [(g, row) for g, group in enumerate(groups) if (row := packed_row(group, normalise)) is not None]
-    columns = _Columns(sum(len(row.parents) for _, row in rows))
+    columns = Columns()
     offsets = [0]
     for _, row in rows:
         for segment, same_context in zip(row.segments, row.same_context):
@@ -107,86 +101,6 @@ def _packed_batch(
         media={i: media for i, (g, _) in enumerate(rows) if (media := _media(groups[g]))},
         **columns.arrays(),
     )
-
-
-class _Columns:
-    """Per-token arrays being filled, in place: one allocation per batch."""
-
-    def __init__(self, n: int) -> None:
-        self.at = 0
-        self.input_ids = np.zeros(n, np.int32)
-        self.rl_mask = np.zeros(n, bool)
-        self.ce_weights = np.zeros(n, np.float32)
-        self.versions = np.full(n, -1, np.int32)
-        self.floats = {name: np.full(n, np.nan, np.float32) for name in _FLOATS}
-        self.pair_mask: np.ndarray | None = None
-        self.token_rewards: np.ndarray | None = None
-
-    def add(self, member: Member, compared: bool = False) -> int:
-        """Append a member's row; returns the offset after it. `compared`: a preference pair names it."""
-        credit = member.credit
-        assert credit is not None
-        start = self.at
-        for node in member.rollout.trained_path:
-            span = self.segment(node.segment, member.rollout.train_path is None)
-            own = node.segment.role is LossRole.RL
-            if own and credit.reinforces:
-                value = np.nan if credit.advantage is None else credit.advantage
-                self.loss(
-                    span,
-                    value[span.start - start : span.stop - start] if isinstance(value, np.ndarray) else value,
-                    credit.weight,
-                )
-                if credit.rewards is not None:
-                    self.token_rewards = self._made(self.token_rewards, np.nan, np.float32)
-                    self.token_rewards[span] = credit.rewards[span.start - start : span.stop - start]
-            elif own or node.segment.role is LossRole.CE:
-                self.ce_weights[span] = credit.ce_weight
-            if compared and node.segment.role is not LossRole.NONE:
-                self.pair_mask = self._made(self.pair_mask, False, np.bool_)
-                self.pair_mask[span] = True
-        return self.at
-
-    def _made(self, array: np.ndarray | None, fill: float, dtype: type) -> np.ndarray:
-        """The optional column, made when it is first needed."""
-        return np.full(len(self.input_ids), fill, dtype) if array is None else array
-
-    def segment(self, segment: Segment, same_context: bool) -> slice:
-        """Append a segment's tokens and what is known of them, without any loss."""
-        span = slice(self.at, self.at + len(segment))
-        self.at = span.stop
-        self.input_ids[span] = segment.ids
-        if segment.version is not None:
-            self.versions[span] = segment.version
-        if segment.sampling is not None:
-            self.floats["temperature"][span] = segment.sampling.temperature
-        proximal = segment.tracks.get("proximal")
-        if proximal is not None:
-            self.floats["proximal"][span] = proximal
-        if (reference := segment.tracks.get("reference")) is not None:
-            self.floats["reference"][span] = reference
-        if segment.source is TokenSource.REPLAYED and proximal is not None:
-            self.floats["behaviour"][span] = proximal
-        elif segment.logprobs is not None and same_context:
-            self.floats["behaviour"][span] = segment.logprobs
-        return span
-
-    def loss(self, span: slice, advantage: float | np.ndarray, weight: float) -> None:
-        """Give these tokens an RL loss."""
-        self.rl_mask[span] = True
-        self.floats["rl_weights"][span] = weight
-        self.floats["advantages"][span] = advantage
-
-    def arrays(self) -> dict[str, Any]:
-        return {
-            "input_ids": self.input_ids,
-            "rl_mask": self.rl_mask,
-            "ce_weights": self.ce_weights,
-            "versions": self.versions,
-            "pair_mask": self.pair_mask,
-            "token_rewards": self.token_rewards,
-            **self.floats,
-        }
 
 
 def score_item(rollout: Rollout) -> ScoreItem:

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import Field
 
 from gfcr.registry import FrozenModel
-from gfcr.types import Artifact, ArtifactKind, Rollout, Signals, Status, Verdict
+from gfcr.types import Artifact, ArtifactKind, Rollout, Signals, Span, Status, Verdict
 
 
 class MemorySettings(FrozenModel):
@@ -131,5 +131,8 @@ def _signals_to_json(signals: Signals) -> dict[str, Any]:
 
 
 def _signals_from_json(row: dict[str, Any]) -> Signals:
-    verdicts = {name: Verdict(**{**v, "status": Status(v["status"])}) for name, v in row["verdicts"].items()}
+    verdicts = {
+        name: Verdict(**{**v, "status": Status(v["status"]), "spans": tuple(Span(**s) for s in v.get("spans", ()))})
+        for name, v in row["verdicts"].items()
+    }
     return Signals(verdicts, row["primary"], row["rewards"], row["reward"])

@@ -21,7 +21,7 @@ from gfcr.run.failpoints import hit
 from gfcr.run.failures import RunDirectoryError, storage_errors
 from gfcr.run.payload import digest
 from gfcr.run.record import StepRecord
-from gfcr.run.state import encode_state
+from gfcr.run.state import Find, encode_state
 from gfcr.types import Rollout
 
 if TYPE_CHECKING:
@@ -43,7 +43,8 @@ def commit(run: RunDirectory, record: StepRecord) -> None:
         )
     encoded = _encode(run, record)
     body = encoded.payload.bytes()
-    state = encode_state(record.state, _finder(encoded, run))
+    found: dict[int, tuple[Rollout, tuple[int, int]]] = {}
+    state = encode_state(record.state, _finder(encoded, run, found))
     values: dict[str, Any] = {
         "step": step,
         "round": int(record.round),
@@ -72,6 +73,7 @@ def commit(run: RunDirectory, record: StepRecord) -> None:
                 for path in (payload, checkpoint):
                     files.remove(path)
         raise
+    run.held = found
     with storage_errors(f"updating files derived from step {step}", run.path, committed=True):
         hit("rows.after_commit")
         derived.append_metrics(run, values["metrics"], metrics_bytes)
@@ -103,7 +105,7 @@ def _encode(run: RunDirectory, record: StepRecord) -> StepEncoder:
         raise RunDirectoryError(
             f"step {record.step}: progress is {record.progress}", "pass the share of the budget spent, 0 to 1"
         )
-    encoded = StepEncoder(record.step, run._stored)
+    encoded = StepEncoder(record.step, run)
     with _portable(record.step):
         for group in record.groups:
             encoded.group(group)
@@ -147,11 +149,15 @@ def _metrics(record: StepRecord) -> str:
         raise RunDirectoryError(f"step {record.step}: {error}", "metrics are JSON data: numbers, text, lists, dicts") from None
 
 
-def _finder(encoded: StepEncoder, run: RunDirectory) -> Any:
-    scratch = StepEncoder(encoded.step, run._stored)
+def _finder(encoded: StepEncoder, run: RunDirectory, out: dict[int, tuple[Rollout, tuple[int, int]]]) -> Find:
+    """Where a rollout of the state is stored; what is found goes to `out`, so that the next commit need not search."""
 
     def find(rollout: Rollout) -> tuple[int, int] | None:
-        return encoded.known(rollout) or encoded.find(rollout, scratch)
+        held = run.held.get(id(rollout))
+        at = encoded.known(rollout) or (held[1] if held else encoded.find(rollout))
+        if at is not None:
+            out[id(rollout)] = rollout, at
+        return at
 
     return find
 

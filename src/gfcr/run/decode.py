@@ -1,7 +1,6 @@
 """The types that flow from rows and payload of a step (the inverse of run/encode.py).
 
-Invariants: what comes back equals what was committed, shared nodes shared again; checksums are compared on the way, so
-damaged data raise Tampered naming step, row and both values instead of becoming a wrong rollout.
+Invariant: what comes back equals what was committed, shared nodes shared again. Checksums are compared by who reads (run/reading.py).
 """
 
 from __future__ import annotations
@@ -9,13 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from gfcr.run.encode import Row, node_checksum, rollout_digest
+from gfcr.run.bodies import Row
 from gfcr.run.exact_json import loads
-from gfcr.run.failures import Tampered
 from gfcr.run.payload import read_array
 from gfcr.types import (
     Batch,
@@ -52,25 +50,22 @@ from gfcr.types import (
     Verdict,
 )
 
-_RESTORE = "restore the run directory from a copy, or start again in another one"
-
 
 @lru_cache(maxsize=1024)
 def law(body: str) -> Sampling:
-    """A sampling law from its text (`encode.law_body`); equal laws are one object."""
+    """A sampling law from its text (`bodies.law_body`); equal laws are one object."""
     key, *numbers, banned = loads(body)
     return Sampling(*[*numbers, tuple(banned), key])
 
 
-Form = tuple[str, list[str], dict[str, Any]]
-"""(text that checksums cover, layout, arguments of Segment)."""
+Form = tuple[list[str], dict[str, Any]]
+"""(layout, arguments of Segment)."""
 
 
 def form(row: Row) -> Form:
     """A form from its row (`ROWS["forms"]`) without the key."""
     kind, turn, author, version, law_text, role, source, template, layout = row
     return (
-        ascii(row),
         json.loads(layout),
         {
             "kind": SegmentKind(kind),
@@ -85,16 +80,66 @@ def form(row: Row) -> Form:
     )
 
 
-def node(step: int, row: Row, form: Form, raw: bytes) -> Node:
-    """A node from its row (`ROWS["nodes"]`) and its arrays' bytes."""
-    _, node_id, parent, _, offset, count, checksum = row
-    text, layout, arguments = form
-    if (found := node_checksum(node_id, parent, text, raw)) != checksum:
-        raise Tampered(
-            f"segments/{step}.bin, bytes {offset} to {offset + len(raw)} (node {node_id}): checksum {found.hex()}, "
-            f"its row says {checksum.hex()}",
-            _RESTORE,
-        )
+class StoredNode(NamedTuple):
+    """A node as its group's body has it."""
+
+    key: int
+    id: str
+    parent: str | None
+    form: int
+    offset: int
+    length: int
+
+
+class StoredRollout(NamedTuple):
+    """A rollout as its group's body has it."""
+
+    key: int
+    id: str
+    task_id: str
+    stop: str
+    seed: int
+    cost: list[Any]
+    times: list[Any]
+    path: list[Any]
+    train_path: list[Any] | None
+    state_keys: Sequence[str] = ()
+    meta: Mapping[str, str] = {}
+
+
+class Body(NamedTuple):
+    """A group's body (run/encode.py)."""
+
+    reason: str
+    comparisons: list[Any]
+    preferences: list[Any]
+    members: list[Any]
+    rollouts: list[StoredRollout]
+    nodes: list[StoredNode]
+
+
+def body(text: str) -> Body:
+    """A group's body from its text."""
+    reason, comparisons, preferences, members, rollouts, nodes = loads(text)
+    return Body(
+        reason,
+        comparisons,
+        preferences,
+        members,
+        [StoredRollout(*found) for found in rollouts],
+        [StoredNode(*found) for found in nodes],
+    )
+
+
+def places(path: list[Any], group: int) -> list[tuple[int, int]]:
+    """(group, key) of each node of a stored path."""
+    return [(group, at) if isinstance(at, int) else (at[0], at[1]) for at in path]
+
+
+def node(stored: StoredNode, form: Form, raw: bytes | memoryview) -> Node:
+    """A node from its arrays' bytes."""
+    layout, arguments = form
+    count = stored.length
     tracks, logprobs = {}, None
     for i, name in enumerate(layout[1:], 1):
         values = np.frombuffer(raw, np.float32, count, i * count * 4)
@@ -102,42 +147,28 @@ def node(step: int, row: Row, form: Form, raw: bytes) -> Node:
             logprobs = values
         else:
             tracks[name.removeprefix("float32 tracks.")] = values
-    ids = np.frombuffer(raw, np.int32, count)
-    return Node(node_id, parent, Segment(ids=ids, logprobs=logprobs, tracks=tracks, **arguments))
+    segment = Segment(ids=np.frombuffer(raw, np.int32, count), logprobs=logprobs, tracks=tracks, **arguments)
+    return Node(stored.id, stored.parent, segment)
 
 
-def rollout(step: int, row: Row, nodes: Mapping[int, Node], checksums: Mapping[int, bytes]) -> Rollout:
-    """A rollout from its row (`ROWS["rollouts"]`) and its step's nodes and their checksums, by key."""
-    _, rollout_id, task_id, stop, body, path_text, train_text, digest = row
-    path = [int(key) for key in path_text.split()]
-    train = None if train_text is None else [int(key) for key in train_text.split()]
-    found = rollout_digest(
-        [checksums[key] for key in path],
-        None if train is None else [checksums[key] for key in train],
-        (rollout_id, task_id, stop, body),
-    )
-    if found != digest:
-        raise Tampered(
-            f"run.sqlite, step {step}, rollout {rollout_id}: digest {found.hex()}, its row says {digest.hex()}", _RESTORE
-        )
-    seed, cost, times, *rest = loads(body)
-    state_keys, meta = rest or ((), {})
+def rollout(stored: StoredRollout, path: Sequence[Node], train: Sequence[Node] | None) -> Rollout:
+    """A rollout from what is stored and its nodes."""
     return Rollout(
-        rollout_id,
-        task_id,
-        tuple(nodes[key] for key in path),
-        StopReason(stop),
-        None if train is None else tuple(nodes[key] for key in train),
-        tuple(state_keys),
-        seed,
-        Cost(**cost),
-        Times(**times),
-        meta,
+        stored.id,
+        stored.task_id,
+        tuple(path),
+        StopReason(stored.stop),
+        None if train is None else tuple(train),
+        tuple(stored.state_keys),
+        stored.seed,
+        Cost(*stored.cost),
+        Times(*stored.times),
+        stored.meta,
     )
 
 
 def task(body: str) -> Task:
-    """A task from its text (`encode.task_body`)."""
+    """A task from its text (`bodies.task_body`)."""
     data = loads(body)
     prompt = data.pop("prompt")
     if not isinstance(prompt, str):
@@ -151,7 +182,7 @@ def task(body: str) -> Task:
 
 
 def signals(data: Sequence[Any]) -> Signals:
-    """Signals from their JSON data (`encode.signals_data`)."""
+    """Signals from their JSON data (`bodies.signals_data`)."""
     verdicts, primary, rewards, reward, shaped, steps, uncertainty, novelty = data
     return Signals(
         {name: verdict(*found) for name, found in verdicts.items()},
@@ -182,11 +213,10 @@ def verdict(
     return Verdict(verifier, version, Status(status), score, correct, evidence, seconds, answer, found, tokens)
 
 
-def group(row: Row, of: Task) -> Group:
-    """A group from its row (`ROWS["groups"]`), without members."""
-    _, group_id, _, _, round_, version, planned, stage, state, body = row
-    reason, comparisons, preferences = loads(body) if body else ("", [], [])
-    judged = [Comparison(tuple(map(tuple, ranking)), tuple(shown), *rest) for ranking, shown, *rest in comparisons]
+def group(row: Row, of: Task, parts: Body) -> Group:
+    """A group from its row (`ROWS["groups"]`) and the body in it, without members."""
+    _, group_id, _, _, round_, version, planned, stage, state, *_ = row
+    judged = [Comparison(tuple(map(tuple, ranking)), tuple(shown), *rest) for ranking, shown, *rest in parts.comparisons]
     return Group(
         group_id,
         of,
@@ -195,16 +225,21 @@ def group(row: Row, of: Task) -> Group:
         planned,
         stage,
         GroupState(state),
-        reason,
+        parts.reason,
         comparisons=judged,
-        preferences=[Preference(*p) for p in preferences],
+        preferences=[Preference(*p) for p in parts.preferences],
     )
 
 
-def member(row: Row, of: Rollout, payload: bytes | memoryview) -> tuple[str, Member]:
-    """(its name in the group, the member) from its row (`ROWS["members"]`)."""
-    _, _, _, _, role, in_baseline, in_loss, cohort, dropped, source, _, _, _, body = row
-    measured, credit, *name = loads(body)
+def member_at(stored: Sequence[Any], step: int) -> tuple[int, int]:
+    """(step, key) of a stored member's rollout."""
+    at = stored[0]
+    return (step, at) if isinstance(at, int) else (at[0], at[1])
+
+
+def member(stored: Sequence[Any], of: Rollout, payload: bytes | memoryview) -> tuple[str, Member]:
+    """(its name in the group, the member) from its data in the group's body."""
+    _, role, in_baseline, in_loss, cohort, dropped, source, _, measured, credit, *name = stored
     given: Credit | None = None
     if credit is not None:
         advantage, weight, ce_weight, *rewards = credit
@@ -217,8 +252,8 @@ def member(row: Row, of: Rollout, payload: bytes | memoryview) -> tuple[str, Mem
     return (name[0] if name else of.id), Member(
         of,
         Role(role),
-        bool(in_baseline),
-        bool(in_loss),
+        in_baseline,
+        in_loss,
         cohort,
         signals(measured),
         given,

@@ -37,7 +37,7 @@ from gfcr.run.payload import digest
 from gfcr.run.reading import DATABASE, Reader, connect
 from gfcr.run.record import Batches, ResumePoint, StepRecord
 from gfcr.run.verify import Difference, check_chain, checkpoint_differences, verify
-from gfcr.types import Batch
+from gfcr.types import Batch, Rollout
 
 __all__ = ["Batches", "Difference", "ResumePoint", "RunDirectory", "RunDirectoryError", "StepRecord", "Tampered"]
 
@@ -57,6 +57,8 @@ class RunDirectory(Reader):
         """Length metrics.jsonl has; -1 while that is not certain, so that it is repaired."""
         self.card_facts: dict[str, Any] = {}
         """The card as last written."""
+        self.held: dict[int, tuple[Rollout, tuple[int, int]]] = {}
+        """Rollouts of the last committed state, by identity, with where they are stored."""
 
     # ---- creating and opening ----------------------------------------------------------------------------------
 

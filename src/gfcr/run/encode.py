@@ -2,61 +2,74 @@
 
 Invariants: lossless, down to None against 0, NaN, -0.0 and empty arrays; within a step a shared node, and a rollout met
 twice, is stored once; across steps a rollout met again (replay, injection) is stored again only when its content differs.
-Columns that a query may want (`reward`, `correct`, `advantage`) repeat what `body` says exactly; decoding reads `body`.
 
-Arrays of a node lie at `offset` in the order of its form's `layout`: int32 ids, then float32 log-probabilities and tracks,
-each of `count` entries.
+A group is one row. Its arrays lie together in the payload, at `start`, `length` bytes; its `body` is JSON data, all positional,
+so that a field that a later version adds goes to an end; `sum` is a checksum over both, so that a single rollout can be read
+and trusted:
+
+    [reason, comparisons, preferences, members, rollouts, nodes]
+    member   [at, role, in_baseline, in_loss, cohort, drop, source, correct, signals, credit, (name)]
+    rollout  [key, id, task_id, stop, seed, cost, times, path, train_path, (state_keys, meta)]   those stored with this group
+    node     [key, id, parent, form, offset, count]                                              those stored with this group
+
+`at` is a rollout's key, or [step, key] of an earlier step's; an entry of a path is a node's key, or [group, key] of another
+group's. A node's arrays lie at `offset` in the order of its form's `layout`: int32 ids, then float32 log-probabilities and
+tracks, each of `count` entries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from hashlib import blake2b
 from operator import attrgetter
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from gfcr.run.columns import integer, named, real, text, text_or_none
-from gfcr.run.exact_json import dumps, dumps_exact
+from gfcr.run.bodies import Row, batch_body, decision_rows, law_body, signals_data, task_body
+from gfcr.run.columns import integer, text, text_or_none
+from gfcr.run.exact_json import dumps
 from gfcr.run.payload import Payload
-from gfcr.types import COST_FIELDS, Batch, Decision, Group, Member, Node, Rollout, Sampling, Segment, Task, Times
-from gfcr.types.batch import TOKEN_FIELDS
-from gfcr.types.signals import Signals, Span, Verdict
+from gfcr.types import COST_FIELDS, Batch, Credit, Decision, Group, Member, Path, Rollout, Segment, Task, Times
 
-_TIMES = tuple(f.name for f in fields(Times))
-_costs, _times = attrgetter(*COST_FIELDS), attrgetter(*_TIMES)
-BATCH_ARRAYS = ("offsets", "groups", *TOKEN_FIELDS)
-_SUMMED = ("nodes", "rollouts")
-"""Tables whose last column is a checksum of 16 bytes."""
-Row = tuple[Any, ...]
-Stored = Callable[[str], Sequence[tuple[int, int, bytes]]]
-"""Rollout id -> (step, key, digest) of every stored content of it, oldest first."""
+_costs, _times = attrgetter(*COST_FIELDS), attrgetter(*(f.name for f in fields(Times)))
+_SUMMED = ("groups",)
+"""Tables whose last two columns are a checksum of 16 bytes and the text it covers."""
+
+
+class Directory(Protocol):
+    """What the encoder asks of the run directory."""
+
+    def stored(self, rollout_id: str) -> Sequence[tuple[int, int]]:
+        """(step, key) of every stored content of a rollout, oldest first."""
+
+    def rollout_at(self, step: int, key: int) -> Rollout: ...
 
 
 class StepEncoder:
     """Collects one step. Objects passed in must live until the step is written (their identity saves encoding them twice)."""
 
-    def __init__(self, step: int, stored: Stored) -> None:
-        self.step, self._stored = step, stored
+    def __init__(self, step: int, directory: Directory) -> None:
+        self.step, self._directory = step, directory
         self.payload = Payload()
-        self.rows: dict[str, list[Row]] = {
-            name: [] for name in ("forms", "nodes", "rollouts", "groups", "members", "batches", "decisions")
-        }
+        self.rows: dict[str, list[Row]] = {name: [] for name in ("forms", "rollouts", "groups", "batches", "decisions")}
         self.tasks: dict[bytes, Row] = {}
         """Digest -> (id, reference_rev, body)."""
-        self._prepared: dict[int, bytes] = {}
-        self._pending: dict[bytes, tuple[str, str | None, int, int, bytes]] = {}
-        """Nodes that no stored rollout has needed so far: (id, parent, form, count, arrays)."""
-        self._nodes: dict[bytes, int] = {}
+        self._nodes: dict[int, tuple[int, int]] = {}
+        """(group, key) of a node stored in this step, by identity."""
+        self._count = 0
         self._forms: dict[tuple[Any, ...], int] = {}
-        self._form_text: list[str] = []
         self._last: dict[str, tuple[Segment, int]] = {}
         """Segment last met of a kind: nearly always of the same form, and cheaper to compare than to hash."""
         self._rollouts: dict[int, tuple[int, int]] = {}
-        self._contents: dict[tuple[str, bytes], tuple[int, int]] = {}
+        """(step, key) by identity."""
+        self._named: dict[str, list[tuple[Rollout, tuple[int, int]]]] = {}
+        """Rollouts stored in this step that may be met again under another identity."""
         self._tasks: dict[int, bytes] = {}
+        self._group_rollouts: list[Any] = []
+        self._group_nodes: list[Any] = []
+        """Rollouts and nodes stored with the group at hand."""
 
     # ---- segments, nodes, rollouts -----------------------------------------------------------------------------
 
@@ -91,7 +104,7 @@ class StepEncoder:
         )
         key = self._forms.get(known)
         if key is None:
-            key = self._forms[known] = len(self._form_text)
+            key = self._forms[known] = len(self._forms)
             layout = ["int32 ids"] + ["float32 logprobs"] * (segment.logprobs is not None)
             layout += [f"float32 tracks.{name}" for name in segment.tracks]
             row = (
@@ -105,78 +118,69 @@ class StepEncoder:
                 text_or_none(segment.template),
                 dumps(layout),
             )
-            self._form_text.append(ascii(row))
             self.rows["forms"].append((self.step, key, *row))
         self._last[kind] = segment, key
         return key
 
-    def node(self, node: Node) -> bytes:
-        """Checksum of a node, which `_place` turns into its key; nothing is stored yet."""
-        found = self._prepared.get(id(node))
-        if found is None:
-            segment = node.segment
-            raw = segment.ids.tobytes()
-            if segment.logprobs is not None:
-                raw += segment.logprobs.tobytes()
-            if segment.tracks:
-                raw += b"".join([track.tobytes() for track in segment.tracks.values()])
-            form = self.form(segment)
-            name, parent = text(node.id), text_or_none(node.parent)
-            found = self._prepared[id(node)] = node_checksum(name, parent, self._form_text[form], raw)
-            self._pending[found] = (name, parent, form, len(segment.ids), raw)
-        return found
-
-    def _place(self, checksums: list[bytes]) -> str:
-        """Store the nodes that are not yet; returns their keys, as the text of a path."""
-        keys = []
-        for checksum in checksums:
-            key = self._nodes.get(checksum)
-            if key is None:
-                name, parent, form, count, raw = self._pending.pop(checksum)
-                key = self._nodes[checksum] = len(self.rows["nodes"])
-                self.rows["nodes"].append((self.step, key, name, parent, form, self.payload.add(raw), count, checksum))
-            keys.append(key)
-        return " ".join(map(str, keys))
+    def _path(self, path: Path) -> list[Any]:
+        """Store the nodes that are not yet; returns where they are, as a stored path says it."""
+        group, out = len(self.rows["groups"]), list[Any]()
+        for node in path:
+            at = self._nodes.get(id(node))
+            if at is None:
+                segment = node.segment
+                raw = segment.ids.tobytes()
+                if segment.logprobs is not None:
+                    raw += segment.logprobs.tobytes()
+                if segment.tracks:
+                    raw += b"".join([track.tobytes() for track in segment.tracks.values()])
+                key = self._count
+                self._count += 1
+                self._nodes[id(node)] = group, key
+                self._group_nodes.append(
+                    (
+                        key,
+                        text(node.id),
+                        text_or_none(node.parent),
+                        self.form(segment),
+                        self.payload.add(raw),
+                        len(segment.ids),
+                    )
+                )
+                out.append(key)
+            else:
+                out.append(at[1] if at[0] == group else at)
+        return out
 
     def rollout(self, rollout: Rollout, fresh: bool = False) -> tuple[int, int]:
-        """(step, key) of the rollout; `fresh` spares the search for an equal one of an earlier step."""
-        at = self._rollouts.get(id(rollout))
-        if at is not None:
-            return at
-        path, train, row = self._content(rollout)
-        digest = rollout_digest(path, train, row)
-        content = rollout.id, digest
-        at = self._contents.get(content)
-        if at is None and not fresh:
-            at = self._earlier(rollout.id, digest)
+        """(step, key) of the rollout, stored now unless it is already; `fresh` spares the search for an equal one."""
+        at = self._rollouts.get(id(rollout)) or (None if fresh else self.find(rollout))
         if at is None:
-            at = (self.step, len(self.rows["rollouts"]))
-            paths = self._place(path), None if train is None else self._place(train)
-            self.rows["rollouts"].append((*at, *row, *paths, digest))
-        self._contents[content] = self._rollouts[id(rollout)] = at
+            rows = self.rows["rollouts"]
+            at = self.step, len(rows)
+            rows.append((self.step, at[1], text(rollout.id), len(self.rows["groups"])))
+            path = self._path(rollout.path)
+            train = None if rollout.train_path is None else self._path(rollout.train_path)
+            self._group_rollouts.append([at[1], *_rest(rollout, path, train)])
+            self._named.setdefault(rollout.id, []).append((rollout, at))
+        self._rollouts[id(rollout)] = at
         return at
-
-    def _content(self, rollout: Rollout) -> tuple[list[bytes], list[bytes] | None, Row]:
-        """(checksums of path and of train path, the rest as a row)."""
-        path = [self.node(node) for node in rollout.path]
-        train = None if rollout.train_path is None else [self.node(node) for node in rollout.train_path]
-        rest: list[Any] = [rollout.seed, named(COST_FIELDS, _costs(rollout.cost)), named(_TIMES, _times(rollout.times))]
-        if rollout.state_keys or rollout.meta:
-            rest += [list(rollout.state_keys), dict(rollout.meta)]
-        return path, train, (text(rollout.id), text(rollout.task_id), str(rollout.stop), dumps(rest))
 
     def known(self, rollout: Rollout) -> tuple[int, int] | None:
         """Where this very object went in this step; None when it did not."""
         return self._rollouts.get(id(rollout))
 
-    def find(self, rollout: Rollout, scratch: StepEncoder) -> tuple[int, int] | None:
-        """Where an equal rollout is stored, this step included; None when nowhere. `scratch` does the encoding, so that
-        nothing is added here."""
-        key = rollout.id, rollout_digest(*scratch._content(rollout))
-        return self._contents.get(key) or self._earlier(*key)
-
-    def _earlier(self, rollout_id: str, digest: bytes) -> tuple[int, int] | None:
-        return next(((step, key) for step, key, other in self._stored(rollout_id) if other == digest), None)
+    def find(self, rollout: Rollout) -> tuple[int, int] | None:
+        """Where an equal rollout is stored, this step included; None when nowhere."""
+        own = self._named.get(rollout.id, ())
+        earlier = self._directory.stored(rollout.id)
+        if not own and not earlier:
+            return None
+        wanted = content(rollout)
+        for at in earlier:
+            if content(self._directory.rollout_at(*at)) == wanted:
+                return at
+        return next((at for other, at in own if content(other) == wanted), None)
 
     # ---- groups ------------------------------------------------------------------------------------------------
 
@@ -187,16 +191,25 @@ class StepEncoder:
             body = task_body(task)
             digest = blake2b(body.encode(), digest_size=16).digest()
             self._tasks[id(task)] = digest
-            self.tasks[digest] = (text(task.id), text(task.reference_rev), body)
+            self.tasks[digest] = text(task.id), text(task.reference_rev), body
         return digest
 
     def group(self, group: Group) -> int:
         key = len(self.rows["groups"])
-        comparisons = [
-            [[list(tie) for tie in c.ranking], list(c.order_shown), c.judge, c.version, c.evidence] for c in group.comparisons
+        self._group_rollouts, self._group_nodes = [], []
+        start, first = self.payload.size, len(self.payload.chunks)
+        data = [
+            group.reason,
+            [
+                [[list(tie) for tie in c.ranking], list(c.order_shown), c.judge, c.version, c.evidence]
+                for c in group.comparisons
+            ],
+            [[p.chosen, p.rejected, p.weight] for p in group.preferences],
+            [self._member(name, member) for name, member in group.members.items()],
+            self._group_rollouts,
+            self._group_nodes,
         ]
-        preferences = [[p.chosen, p.rejected, p.weight] for p in group.preferences]
-        body = dumps([group.reason, comparisons, preferences]) if group.reason or comparisons or preferences else None
+        body = dumps(data)
         self.rows["groups"].append(
             (
                 self.step,
@@ -209,177 +222,90 @@ class StepEncoder:
                 int(group.planned),
                 int(group.stage),
                 str(group.state),
+                start,
+                self.payload.size - start,
+                group_sum(body, b"".join(self.payload.chunks[first:])),
                 body,
             )
         )
-        for number, (name, member) in enumerate(group.members.items()):
-            self._member(key, number, name, member)
         return key
 
-    def _member(self, group: int, number: int, name: str, member: Member) -> None:
-        rollout, signals, credit = member.rollout, member.signals, member.credit
-        role = str(member.role)
+    def _member(self, name: str, member: Member) -> list[Any]:
+        rollout, signals, credit, role = member.rollout, member.signals, member.credit, member.role
         at = self.rollout(rollout, fresh=role == "fresh")
-        body: list[Any] = [signals_data(signals), None]
-        advantage: Any = None
-        if credit is not None:
-            if isinstance(credit.advantage, np.ndarray):
-                body[1] = [
-                    self.payload.array(credit.advantage, f"credit.advantage of rollout {rollout.id}"),
-                    credit.weight,
-                    credit.ce_weight,
-                ]
-            else:
-                advantage = None if credit.advantage is None else float(credit.advantage)
-                body[1] = [advantage, credit.weight, credit.ce_weight]
-            if credit.rewards is not None:
-                body[1].append(self.payload.array(credit.rewards, f"credit.rewards of rollout {rollout.id}"))
+        out = [
+            at[1] if at[0] == self.step else list(at),
+            role,
+            member.in_baseline,
+            member.in_loss,
+            text(member.cohort),
+            member.drop,
+            text_or_none(member.source),
+            signals.correct,
+            signals_data(signals),
+            None if credit is None else self._credit(credit, rollout.id),
+        ]
         if name != rollout.id:
-            body.append(name)
-        correct = signals.correct
-        self.rows["members"].append(
-            (
-                self.step,
-                group,
-                number,
-                *at,
-                role,
-                int(member.in_baseline),
-                int(member.in_loss),
-                text(member.cohort),
-                None if member.drop is None else str(member.drop),
-                text_or_none(member.source),
-                real(signals.reward),
-                None if correct is None else int(correct),
-                real(advantage),
-                dumps(body),
-            )
-        )
+            out.append(name)
+        return out
+
+    def _credit(self, credit: Credit, rollout: str) -> list[Any]:
+        advantage: Any = credit.advantage
+        if isinstance(advantage, np.ndarray):
+            advantage = self.payload.array(advantage, f"credit.advantage of rollout {rollout}")
+        elif advantage is not None:
+            advantage = float(advantage)
+        if credit.rewards is None:
+            return [advantage, credit.weight, credit.ce_weight]
+        rewards = self.payload.array(credit.rewards, f"credit.rewards of rollout {rollout}")
+        return [advantage, credit.weight, credit.ce_weight, rewards]
 
     # ---- batch, decisions --------------------------------------------------------------------------------------
 
     def batch(self, batch: Batch) -> None:
-        arrays = {
-            name: self.payload.array(getattr(batch, name), f"batch.{name}")
-            for name in BATCH_ARRAYS
-            if getattr(batch, name) is not None
-        }
-        rewards = {name: self.payload.array(values, f"batch.rewards[{name!r}]") for name, values in batch.rewards.items()}
-        pairs = [[p.chosen, p.rejected, p.weight] for p in batch.preferences]
-        media = [[int(row), list(found)] for row, found in batch.media.items()]
-        self.rows["batches"].append(
-            (
-                self.step,
-                dumps(
-                    {
-                        "arrays": arrays,
-                        "rewards": rewards,
-                        "group_ids": list(batch.group_ids),
-                        "rollout_ids": list(batch.rollout_ids),
-                        "normalise": batch.normalise,
-                        "constant": batch.constant,
-                        "preferences": pairs,
-                        "media": media,
-                        "round": batch.round,
-                        "version": batch.version,
-                    }
-                ),
-            )
-        )
+        self.rows["batches"].append((self.step, batch_body(batch, self.payload)))
 
     def decisions(self, decisions: Sequence[Decision]) -> None:
-        rows = self.rows["decisions"]
-        for decision in decisions:
-            body = (
-                dumps_exact([decision.reason, dict(decision.data)], f"data of decision {decision.slot}:{decision.action}")
-                if decision.data
-                else dumps([decision.reason])
-            )
-            rows.append(
-                (self.step, len(rows), *map(text, (decision.slot, decision.subject, decision.action, decision.task)), body)
-            )
+        self.rows["decisions"] += decision_rows(self.step, decisions)
 
 
-def law_body(law: Sampling) -> str:
-    """A sampling law as JSON text."""
-    return dumps(
-        [
-            law.id,
-            law.temperature,
-            law.top_p,
-            law.top_k,
-            law.min_p,
-            law.repetition_penalty,
-            law.presence_penalty,
-            law.frequency_penalty,
-            list(law.banned),
-        ]
-    )
-
-
-def signals_data(signals: Signals) -> list[Any]:
-    """JSON data of signals, positional."""
-    verdicts = {name: verdict_data(v) for name, v in signals.verdicts.items()}
-    steps = [[s.start, s.end, s.kind, s.value, s.n, s.source] for s in signals.steps] if signals.steps else []
-    return [
-        verdicts,
-        signals.primary,
-        dict(signals.rewards),
-        signals.reward,
-        signals.shaped,
-        steps,
-        signals.uncertainty,
-        signals.novelty,
+def _rest(rollout: Rollout, path: Any, train: Any) -> list[Any]:
+    """A rollout as its group's body has it, without its key."""
+    data = [
+        rollout.id,
+        text(rollout.task_id),
+        rollout.stop,
+        rollout.seed,
+        _costs(rollout.cost),
+        _times(rollout.times),
+        path,
+        train,
     ]
+    if rollout.state_keys or rollout.meta:
+        data += [list(rollout.state_keys), dict(rollout.meta)]
+    return data
 
 
-def verdict_data(v: Verdict) -> list[Any]:
-    """JSON data of a verdict, positional; what it has nothing of at the end is left out."""
-    data: list[Any] = [v.verifier, v.version, str(v.status), v.score, v.correct, v.evidence, v.seconds]
-    if v.answer is not None or v.spans or v.tokens:
-        data += [v.answer, spans_data(v.spans)]
-    return [*data, v.tokens] if v.tokens else data
-
-
-def spans_data(spans: Sequence[Span]) -> list[Any]:
-    """JSON data of spans, positional."""
-    return [[s.start, s.end, s.kind, s.value] for s in spans]
-
-
-def task_body(task: Task) -> str:
-    """A task as JSON text, all fields; types of the reference, environment and meta are kept (tuples, NaN, bytes)."""
-    prompt: Any = task.prompt
-    if not isinstance(prompt, str):
-        prompt = [[m.role, [[str(p.kind), p.text, p.uri, p.sha256] for p in m.parts], m.name] for m in prompt]
-    origin = task.origin
-    return dumps_exact(
-        {
-            "id": task.id,
-            "domain": task.domain,
-            "prompt": prompt,
-            "reference": task.reference,
-            "reference_rev": task.reference_rev,
-            "tools": list(task.tools),
-            "environment": task.environment,
-            "category": task.category,
-            "meta": task.meta,
-            "origin": [origin.kind, origin.source, origin.version, list(origin.parents)],
-        },
-        f"task {task.id}",
-    )
-
-
-def node_checksum(node_id: str, parent: str | None, form: str, raw: bytes) -> bytes:
-    """16 bytes over a node's id, parent, form (its row as ASCII text) and arrays."""
-    digest = blake2b(f"{node_id!a} {parent!a} {form} ".encode(), digest_size=16)
-    digest.update(raw)
+def content(rollout: Rollout) -> bytes:
+    """A digest of everything a rollout holds, wherever it is stored."""
+    digest = blake2b(dumps(_rest(rollout, None, None)).encode(), digest_size=16)
+    for path in (rollout.path, rollout.train_path):
+        digest.update(b"no path" if path is None else f"{len(path)} nodes".encode())
+        for node in path or ():
+            segment = node.segment
+            form = (segment.kind, segment.turn, segment.author, segment.version, segment.role, segment.source, segment.template)
+            law = segment.sampling and law_body(segment.sampling)
+            head = ascii((node.id, node.parent, [x and str(x) for x in form], law, len(segment), list(segment.tracks)))
+            digest.update(head.encode() + segment.ids.tobytes())
+            for values in (segment.logprobs, *segment.tracks.values()):
+                digest.update(b"none" if values is None else values.tobytes())
     return digest.digest()
 
 
-def rollout_digest(path: list[bytes], train: list[bytes] | None, row: Row) -> bytes:
-    """16 bytes over a rollout's whole content; `path` and `train` are its nodes' checksums, `row` the other columns."""
-    digest = blake2b(f"{row!a} {len(path)} {train is None} ".encode(), digest_size=16)
-    digest.update(b"".join(path if train is None else path + train))
+def group_sum(body: str, arrays: bytes | memoryview) -> bytes:
+    """16 bytes over a group's body and arrays."""
+    digest = blake2b(body.encode(), digest_size=16)
+    digest.update(arrays)
     return digest.digest()
 
 
@@ -388,9 +314,10 @@ def rows_hash(rows: dict[str, list[Row]]) -> str:
     digest = blake2b(digest_size=32)
     for table, found in rows.items():
         digest.update(f"{table} {len(found)}\n".encode())
-        if table in _SUMMED:  # 16 random bytes are dear as text
-            digest.update(b"".join([row[-1] for row in found]))
-        end = -1 if table in _SUMMED else None
+        end = None
+        if table in _SUMMED:
+            end = -2
+            digest.update(b"".join([row[-2] for row in found]))
         for start in range(0, len(found), 256):  # the text of a large step is never whole in memory
             digest.update(ascii([row[1:end] for row in found[start : start + 256]]).encode())
     return digest.hexdigest()

@@ -35,21 +35,22 @@ def _compact_encode() -> Callable[[Any], str]:
     return lambda value: "".join(iterate(value, 0))
 
 
-_compact = _compact_encode()
+compact = _compact_encode()
+"""JSON text of what is JSON data, or was made so by `tag`."""
 
 
 def dumps(value: Any) -> str:
     """Fast: `value` made of dicts with string keys, lists, strings, numbers, bools and None (a tuple comes back as a list)."""
     try:
-        text = _compact(value)
+        text = compact(value)
     except (TypeError, ValueError):
-        return _compact(tag(value))
-    return _compact(tag(value)) if '"$' in text else text
+        return compact(tag(value))
+    return compact(tag(value)) if '{"$' in text or ',"$' in text else text  # a key that begins with "$", or looks like one
 
 
 def dumps_exact(value: Any, where: str = "", leaf: Leaf | None = None) -> str:
     """Any value this module knows, types kept. Raises TypeError naming the place (under `where`) of one it does not know."""
-    return _compact(tag(value, where, leaf))
+    return compact(tag(value, where, leaf))
 
 
 def loads(text: str, unleaf: Unleaf | None = None) -> Any:
@@ -80,7 +81,7 @@ def tag(value: Any, where: str = "", leaf: Leaf | None = None) -> Any:
         }
     if isinstance(value, (set, frozenset)):
         name = "$set" if isinstance(value, set) else "$frozenset"
-        return {name: sorted((tag(item, f"{where} item", leaf) for item in value), key=_compact)}
+        return {name: sorted((tag(item, f"{where} item", leaf) for item in value), key=compact)}
     if isinstance(value, bytes):
         return {"$bytes": b64encode(value).decode()}
     if isinstance(value, np.generic):

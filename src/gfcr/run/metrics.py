@@ -21,13 +21,9 @@ def step_metrics(groups: Sequence[Group], decisions: Sequence[Decision]) -> dict
     members = [m for g in closed for m in g.fresh()]
     kinds = Counter(g.composition for g in closed)
     rewards = [m.signals.reward for m in members if m.signals.reward is not None]
-    lengths = [m.rollout.response_length for m in members]
-    entropies = [
-        n.segment.tracks["entropy"]
-        for m in members
-        for n in m.rollout.path
-        if n.segment.kind is SegmentKind.ACTION and "entropy" in n.segment.tracks
-    ]
+    actions = [[n.segment for n in m.rollout.path if n.segment.kind is SegmentKind.ACTION] for m in members]
+    lengths = [sum([len(s.ids) for s in own]) for own in actions]
+    entropies = [s.tracks["entropy"] for own in actions for s in own if "entropy" in s.tracks]
     entropy = np.concatenate(entropies) if entropies else np.empty(0, np.float32)
     statuses = Counter(m.signals.status for m in members)
     count = Counter(f"{d.slot}:{d.action}" for d in decisions)

@@ -9,20 +9,20 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterator
-from itertools import groupby
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from gfcr.run import decode, schema
+from gfcr.run.bodies import Row
 from gfcr.run.chain import LINKED
-from gfcr.run.encode import Row, rows_hash
+from gfcr.run.encode import group_sum, rows_hash
 from gfcr.run.exact_json import loads
 from gfcr.run.failures import RunDirectoryError, Tampered, storage_errors
 from gfcr.run.payload import digest
 from gfcr.run.state import decode_state
-from gfcr.types import Batch, Decision, Group, Rollout, Task
+from gfcr.types import Batch, Decision, Group, Node, Rollout, Task
 
 DATABASE = "run.sqlite"
 _RESTORE = "restore the run directory from a copy, or start again in another one"
@@ -111,22 +111,26 @@ class Reader:
         """The groups committed with `step`. Raises RunDirectoryError for an unknown step, Tampered for damaged data."""
         rows, payload = self._verified(step)
         forms = {row[0]: decode.form(row[1:]) for row in rows["forms"]}
-        nodes = {row[0]: decode.node(step, row, forms[row[3]], self._arrays(payload, row, forms)) for row in rows["nodes"]}
-        sums = {row[0]: row[6] for row in rows["nodes"]}
-        own = {row[0]: decode.rollout(step, row, nodes, sums) for row in rows["rollouts"]}
-        earlier: dict[tuple[int, int], Rollout] = {}
+        bodies = {row[0]: self._trusted(step, row, memoryview(payload)[row[9] : row[9] + row[10]]) for row in rows["groups"]}
+        nodes = {
+            (group, stored.key): decode.node(stored, forms[stored.form], payload[stored.offset :])
+            for group, parts in bodies.items()
+            for stored in parts.nodes
+        }
+        known = {
+            (step, stored.key): _made(stored, group, nodes) for group, parts in bodies.items() for stored in parts.rollouts
+        }
         tasks: dict[bytes, Task] = {}
-        members = {number: list(found) for number, found in groupby(rows["members"], key=lambda row: row[0])}
         out = []
         for row in rows["groups"]:
             if row[2] not in tasks:
                 tasks[row[2]] = self._task(row[2])
-            group = decode.group(row, tasks[row[2]])
-            for part in members.get(row[0], ()):
-                at = (part[2], part[3])
-                if at[0] != step and at not in earlier:
-                    earlier[at] = self._rollout_at(*at)
-                name, member = decode.member(part, own[at[1]] if at[0] == step else earlier[at], payload)
+            group = decode.group(row, tasks[row[2]], bodies[row[0]])
+            for part in bodies[row[0]].members:
+                at = decode.member_at(part, step)
+                if at not in known:
+                    known[at] = self.rollout_at(*at)
+                name, member = decode.member(part, known[at], payload)
                 group.members[name] = member
             out.append(group)
         return out
@@ -137,7 +141,7 @@ class Reader:
         A rollout committed again with other content (scored again under newer weights, say) has several versions: `step`
         None gives the first, a step the newest not after it. Raises RunDirectoryError for an unknown id.
         """
-        found = self._stored(rollout_id)
+        found = self.stored(rollout_id)
         if step is not None:
             found = [at for at in found if at[0] <= step][-1:]
         if not found:
@@ -146,7 +150,7 @@ class Reader:
                 f"{self.path} has no rollout {rollout_id!r}{until}",
                 "check the id, or open the run directory it was committed in",
             )
-        return self._rollout_at(found[0][0], found[0][1])
+        return self.rollout_at(*found[0])
 
     def batch(self, step: int) -> Batch | None:
         """The batch committed with `step`; None for a round without one. Raises Tampered for damaged data."""
@@ -179,7 +183,7 @@ class Reader:
             raise RunDirectoryError(f"{self.path} keeps no state of step {step}", "ask for the last committed step")
         if (found := digest(body)) != row[0]:
             raise Tampered(f"run.sqlite, step {step}, table states: hash {found}, the step's row says {row[0]}", _RESTORE)
-        return decode_state(body, self._rollout_at)
+        return decode_state(body, self.rollout_at)
 
     # ---- parts -------------------------------------------------------------------------------------------------
 
@@ -229,39 +233,68 @@ class Reader:
             raise Tampered(f"run.sqlite, table tasks: the task with digest {key.hex()} is {state}", _RESTORE)
         return decode.task(row[0])
 
-    def _stored(self, rollout_id: str) -> list[tuple[int, int, bytes]]:
-        """(step, key, digest) of every version of a rollout, oldest first."""
-        query = "SELECT step, key, digest FROM rollouts WHERE id = ? ORDER BY step, key"
+    def stored(self, rollout_id: str) -> list[tuple[int, int]]:
+        """(step, key) of every version of a rollout, oldest first."""
+        query = "SELECT step, key FROM rollouts WHERE id = ? ORDER BY step, key"
         return self.db.execute(query, (rollout_id,)).fetchall()
 
-    def _rollout_at(self, step: int, key: int) -> Rollout:
-        row = self.db.execute(f"{schema.SELECTS['rollouts']} AND key = ?", (step, key)).fetchone()
+    def rollout_at(self, step: int, key: int) -> Rollout:
+        """The rollout stored under (step, key), without reading the rest of its step. Raises Tampered for damaged data."""
+        group = self._one("rollouts", step, key)[2]
+        bodies: dict[int, tuple[decode.Body, int, bytes]] = {}
+        forms: dict[int, decode.Form] = {}
+        nodes: dict[tuple[int, int], Node] = {}
+
+        def body(number: int) -> tuple[decode.Body, int, bytes]:
+            if number not in bodies:
+                row = self._one("groups", step, number)
+                arrays = self._region(step, row[9], row[10])
+                bodies[number] = self._trusted(step, row, arrays), row[9], arrays
+            return bodies[number]
+
+        stored = next(r for r in body(group)[0].rollouts if r.key == key)
+        for at in decode.places([*stored.path, *(stored.train_path or ())], group):
+            if at in nodes:
+                continue
+            parts, start, arrays = body(at[0])
+            found = next(n for n in parts.nodes if n.key == at[1])
+            if found.form not in forms:
+                forms[found.form] = decode.form(self._one("forms", step, found.form)[1:])
+            nodes[at] = decode.node(found, forms[found.form], arrays[found.offset - start :])
+        return _made(stored, group, nodes)
+
+    def _one(self, table: str, step: int, key: int) -> Row:
+        row = self.db.execute(f"{schema.SELECTS[table]} AND key = ?", (step, key)).fetchone()
         if row is None:
-            raise Tampered(f"run.sqlite, table rollouts: step {step} has no row {key}, though others name it", _RESTORE)
-        keys = {int(k) for path in row[5:7] if path for k in path.split()}
-        found = self._keyed("nodes", step, keys)
-        forms = {r[0]: decode.form(r[1:]) for r in self._keyed("forms", step, {r[3] for r in found})}
-        nodes = {}
+            raise Tampered(f"run.sqlite, table {table}: step {step} has no row {key}, though others name it", _RESTORE)
+        return tuple(row)
+
+    def _region(self, step: int, start: int, length: int) -> bytes:
         try:
             with self.payload_file(step).open("rb") as file:
-                for r in found:
-                    file.seek(r[4])
-                    nodes[r[0]] = decode.node(step, r, forms[r[3]], file.read(r[5] * 4 * len(forms[r[3]][1])))
+                file.seek(start)
+                return file.read(length)
         except FileNotFoundError:
-            raise Tampered(f"segments/{step}.bin is missing, though rollout {row[1]} lies in it", _RESTORE) from None
-        return decode.rollout(step, row, nodes, {r[0]: r[6] for r in found})
+            raise Tampered(f"segments/{step}.bin is missing, though rollouts lie in it", _RESTORE) from None
 
-    def _keyed(self, table: str, step: int, keys: set[int]) -> list[Row]:
-        """Rows of a step by key, all of them."""
-        query = f"{schema.SELECTS[table]} AND key IN ({','.join('?' * len(keys))})"
-        out = self.db.execute(query, (step, *sorted(keys))).fetchall()
-        if len(out) != len(keys):
-            missing = sorted(keys - {row[0] for row in out})
-            raise Tampered(
-                f"run.sqlite, table {table}: step {step} has no rows {missing[:5]}, though others name them", _RESTORE
-            )
-        return out
+    def _trusted(self, step: int, row: Row, arrays: bytes | memoryview) -> decode.Body:
+        """The body of a row of table groups, after comparing it and its arrays with their checksum."""
+        if difference := group_difference(step, row, arrays):
+            raise Tampered(difference, _RESTORE)
+        return decode.body(row[12])
 
-    @staticmethod
-    def _arrays(payload: bytes, row: Row, forms: dict[int, decode.Form]) -> bytes:
-        return payload[row[4] : row[4] + row[5] * 4 * len(forms[row[3]][1])]
+
+def group_difference(step: int, row: Row, arrays: bytes | memoryview) -> str:
+    """How a row of table groups or its arrays differ from their checksum, in words; empty when they do not."""
+    start, length, known, body = row[9:13]
+    if (found := group_sum(body, arrays)) == known:
+        return ""
+    return (
+        f"run.sqlite, step {step}, group {row[1]}, with segments/{step}.bin, bytes {start} to {start + length}: "
+        f"checksum {found.hex()}, its row says {known.hex()}"
+    )
+
+
+def _made(stored: decode.StoredRollout, group: int, nodes: Mapping[tuple[int, int], Node]) -> Rollout:
+    path, train = ([nodes[at] for at in decode.places(p or [], group)] for p in (stored.path, stored.train_path))
+    return decode.rollout(stored, path, None if stored.train_path is None else train)

@@ -4,6 +4,7 @@ composition nor order nor a fork or a resume changes a draw; one uniform per tok
 
 from __future__ import annotations
 
+from functools import lru_cache
 from hashlib import blake2b
 
 import numpy as np
@@ -16,6 +17,18 @@ def stream_key(run_seed: int, purpose: str, *names: str | int) -> int:
     """The 64-bit key of a random stream, e.g. `stream_key(seed, "sample", group_id, member, branch)`."""
     text = "\x1f".join([str(run_seed), purpose, *map(str, names)])
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+@lru_cache(maxsize=256)
+def _begun(run_seed: int, purpose: str, name: str | int) -> blake2b:
+    return blake2b(f"{run_seed}\x1f{purpose}\x1f{name}".encode(), digest_size=8)
+
+
+def sub_stream_key(run_seed: int, purpose: str, name: str | int, *names: int) -> int:
+    """`stream_key(run_seed, purpose, name, *names)`, at less cost for many streams under one name."""
+    digest = _begun(run_seed, purpose, name).copy()
+    digest.update("".join([f"\x1f{n}" for n in names]).encode())
+    return int.from_bytes(digest.digest(), "little")
 
 
 def generator(run_seed: int, purpose: str, *names: str | int) -> np.random.Generator:

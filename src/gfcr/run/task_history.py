@@ -15,7 +15,7 @@ from typing import Any
 
 from gfcr.control.posterior import PosteriorTable
 from gfcr.recipe import parse
-from gfcr.run.exact_json import loads
+from gfcr.run import decode
 from gfcr.run.reading import Reader
 from gfcr.types import GroupState, Role, Status, Task
 
@@ -152,14 +152,7 @@ class History:
         return {kind: found[kind] for kind in Kind}
 
 
-_QUERY = """
-SELECT g.step, g.key, g.id, g.task_id, g.round, g.state, g.planned, g.stage, g.body,
-       m.role, m.dropped, m.reward, m.correct, m.advantage, m.body, r.id, r.body
-FROM groups g
-LEFT JOIN members m ON m.step = g.step AND m.grp = g.key
-LEFT JOIN rollouts r ON r.step = m.rollout_step AND r.key = m.rollout
-ORDER BY g.step, g.key, m.key
-"""
+_QUERY = "SELECT step, key, id, task_id, round, state, planned, stage, body FROM groups ORDER BY step, key"
 
 
 def read_history(run: Reader) -> History:
@@ -168,11 +161,12 @@ def read_history(run: Reader) -> History:
     table = PosteriorTable(list(tasks.values()), parse(run.recipe["recipe"], str(run.path)).control.posterior)
     found = {task_id: TaskHistory(task) for task_id, task in tasks.items()}
     verdicts, credits = Counter[tuple[str, str]](), Counter[str]()
-    for _, rows in groupby(run.db.execute(_QUERY), key=lambda row: row[0]):
-        visits = [(part[0][3], part[0], part) for _, g in groupby(rows, key=lambda row: row[1]) if (part := list(g))]
-        ids = [task_id for task_id, _, _ in visits]
+    for step, rows in groupby(run.db.execute(_QUERY), key=lambda row: row[0]):
+        visits = [(row, decode.body(row[8])) for row in rows]
+        ids = [row[3] for row, _ in visits]
         before = _means(table, ids)
-        made = [_visit(head, part, mean, verdicts, credits) for (_, head, part), mean in zip(visits, before, strict=True)]
+        stored = {(step, r.key): r for _, parts in visits for r in parts.rollouts}
+        made = [_visit(row, parts, stored, mean, verdicts, credits) for (row, parts), mean in zip(visits, before, strict=True)]
         closed = [(i, v.right, v.wrong) for i, v in zip(ids, made, strict=True) if v.state is GroupState.CLOSED]
         table.observe_outcomes(closed)
         for task_id, visit, mean in zip(ids, made, _means(table, ids), strict=True):
@@ -187,20 +181,35 @@ def _means(table: PosteriorTable, ids: list[str]) -> list[float]:
     return [float(x) for x in a / (a + b)]
 
 
-def _visit(head: Any, part: list[Any], mean: float, verdicts: Counter[tuple[str, str]], credits: Counter[str]) -> Visit:
-    step, _, group, _, round_, state, planned, stages, body = head[:9]
+def _visit(
+    row: Any,
+    parts: decode.Body,
+    stored: Mapping[tuple[int, int], decode.StoredRollout],
+    mean: float,
+    verdicts: Counter[tuple[str, str]],
+    credits: Counter[str],
+) -> Visit:
+    """`stored`: the step's rollouts by (step, key)."""
+    step, _, group, _, round_, state, planned, stages, _ = row
     attempts, injected = [], 0
-    for role, dropped, reward, correct, advantage, text, rollout, rollout_body in (row[9:] for row in part if row[9]):
-        signals, credit, *_ = loads(text)
+    for found in parts.members:
+        _, role, _, _, _, dropped, _, correct, signals, credit, *_ = found
         if credit is not None and dropped is None:
+            advantage = credit[0]
             sign = (
-                "per token" if advantage is None else "positive" if advantage > 0 else "negative" if advantage < 0 else "zero"
+                "per token"
+                if advantage is None or isinstance(advantage, list)
+                else "positive"
+                if advantage > 0
+                else "negative"
+                if advantage < 0
+                else "zero"
             )
             credits[sign] += 1
         if role not in _FRESH:
             injected += 1
             continue
-        said, primary, steps = signals[0], signals[1], signals[5]
+        said, primary, reward, steps = signals[0], signals[1], signals[3], signals[5]
         for name, verdict in said.items():
             status, right = verdict[2], verdict[4]
             word = status if status != Status.SCORED or right is None else "right" if right else "wrong"
@@ -208,18 +217,18 @@ def _visit(head: Any, part: list[Any], mean: float, verdicts: Counter[tuple[str,
         main = said.get(primary) if primary else None
         values = [s[3] for s in steps if s[3] is not None]
         reached = state == GroupState.CLOSED and credit is not None and dropped is None
+        rollout = stored[decode.member_at(found, step)]
         attempts.append(
             Attempt(
-                rollout,
+                rollout.id,
                 step,
                 Status(main[2]) if main else Status.UNSCORABLE,
-                None if correct is None else bool(correct),
+                correct,
                 reward,
                 sum(values) / len(values) if values else None,
                 main[5] if main else "",
-                int(loads(rollout_body)[1].get("generated", 0)),
+                int(rollout.cost[0]),
                 TRAINED if reached else (dropped or state).replace("_", " "),
             )
         )
-    reason = loads(body)[0] if body else ""
-    return Visit(step, round_, group, GroupState(state), reason, planned, stages, tuple(attempts), injected, mean, mean)
+    return Visit(step, round_, group, GroupState(state), parts.reason, planned, stages, tuple(attempts), injected, mean, mean)

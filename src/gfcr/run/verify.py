@@ -9,15 +9,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gfcr.run import derived, files, schema
+from gfcr.run.bodies import Row
 from gfcr.run.chain import LINKED, genesis, link
 from gfcr.run.encode import rows_hash
 from gfcr.run.exact_json import loads
 from gfcr.run.failures import RunDirectoryError, Tampered
 from gfcr.run.payload import digest
-from gfcr.run.reading import DATABASE
+from gfcr.run.reading import DATABASE, group_difference
 
 if TYPE_CHECKING:
     from gfcr.run.directory import RunDirectory
@@ -68,15 +70,21 @@ def verify(run: RunDirectory) -> Iterator[Difference]:
             known["payload_length"],
             known["payload_hash"],
         )
+        sound = False
         if not file.is_file():
             yield Difference(name, step, f"{length} bytes", "no file")
         elif (actual := files.file_hash(file)) != (length, expected):
             yield Difference(name, step, f"{length} bytes, hash {expected}", f"{actual[0]} bytes, hash {actual[1]}")
+        else:
+            sound = True
         if step in kept:
             yield from checkpoint_differences(run, step)
-        rows = {table: [(step, *row) for row in part] for table, part in run.rows(step).items()}
-        if (actual_hash := rows_hash(rows)) != known["rows_hash"]:
+        rows = run.rows(step)
+        actual_hash = rows_hash({table: [(step, *row) for row in part] for table, part in rows.items()})
+        if actual_hash != known["rows_hash"]:
             yield Difference(f"{DATABASE}, rows", step, f"hash {known['rows_hash']}", f"hash {actual_hash}")
+        elif sound:
+            yield from _bodies(step, rows["groups"], file)
     yield from _states(run)
     yield from _rest(run)
 
@@ -89,6 +97,14 @@ def checkpoint_differences(run: RunDirectory, step: int) -> Iterator[Difference]
         if expected.get(name) != actual.get(name):
             words = [f"{at[0]} bytes, hash {at[1]}" if at else "no file" for at in (expected.get(name), actual.get(name))]
             yield Difference(f"checkpoints/{step}/{name}", step, *words)
+
+
+def _bodies(step: int, groups: list[Row], payload: Path) -> Iterator[Difference]:
+    with payload.open("rb") as file:
+        for row in groups:
+            file.seek(row[9])
+            if group_difference(step, row, file.read(row[10])):
+                yield Difference(f"{DATABASE}, rows", step, f"body of group {row[1]} with checksum {row[11].hex()}", "another")
 
 
 def _identity(run: RunDirectory) -> Iterator[Difference]:

@@ -5,7 +5,7 @@ from gfcr.types.batch import Batch, Normalise, PreferencePair, masked_mean, mask
 from gfcr.types.cost import COST_FIELDS, Cost
 from gfcr.types.decision import Decision
 from gfcr.types.group import Comparison, Credit, Drop, Group, GroupState, Member, Preference, Role
-from gfcr.types.ids import derive_id, frozen_array
+from gfcr.types.ids import derive_id, frozen_array, id_family
 from gfcr.types.rollout import Node, Path, Rollout, Times, path_ids, path_length
 from gfcr.types.segment import LossRole, Sampling, Segment, SegmentKind, StopReason, TokenSource
 from gfcr.types.signals import Signals, Span, Status, StepScore, Verdict
@@ -50,6 +50,7 @@ __all__ = [
     "Verdict",
     "derive_id",
     "frozen_array",
+    "id_family",
     "masked_mean",
     "masked_sum",
     "path_ids",

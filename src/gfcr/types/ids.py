@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -10,11 +11,33 @@ import numpy as np
 
 def derive_id(*parts: str | int | bytes | None) -> str:
     """A 128-bit hex id of `parts`; lengths and types are part of the digest, so no two part lists collide by joining."""
+    return blake2b(_joined(parts), digest_size=16).hexdigest()
+
+
+class IdFamily:
+    """Ids that begin with the same parts: `IdFamily(a, b)(c)` equals `derive_id(a, b, c)` at less cost."""
+
+    def __init__(self, *parts: str | int | bytes | None) -> None:
+        self._begun = blake2b(_joined(parts), digest_size=16)
+
+    def __call__(self, *parts: str | int | bytes | None) -> str:
+        digest = self._begun.copy()
+        digest.update(_joined(parts))
+        return digest.hexdigest()
+
+
+@lru_cache(maxsize=256)
+def id_family(*parts: str | int | bytes | None) -> IdFamily:
+    """The family of `parts`; the last ones asked for are kept."""
+    return IdFamily(*parts)
+
+
+def _joined(parts: tuple[str | int | bytes | None, ...]) -> bytes:
     pieces: list[bytes] = []
     for part in parts:
         raw = part if isinstance(part, bytes) else str(part).encode()
-        pieces += (f"{type(part).__name__}{len(raw)}:".encode(), raw)
-    return blake2b(b"".join(pieces), digest_size=16).hexdigest()
+        pieces += (f"{part.__class__.__name__}{len(raw)}:".encode(), raw)
+    return b"".join(pieces)
 
 
 def frozen_array(values: Any, dtype: Any) -> np.ndarray:

@@ -1,0 +1,118 @@
+"""A batch's per-token arrays, collected segment by segment and made at once.
+
+Invariants: RL mask only where `loss` said so, advantages and weights NaN elsewhere; a replayed answer's behaviour
+log-probabilities are those recomputed for it where there are any (track `proximal`), never the ones of another context.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gfcr.types import LossRole, Member, Segment, TokenSource
+
+_NAN = float("nan")
+_TRACKS = ("proximal", "reference")
+
+
+class Columns:
+    """Rows being appended. What is one value per segment stays one value until `arrays`: a numpy call per segment and column
+    would cost more than all the rest."""
+
+    def __init__(self) -> None:
+        self.at = 0
+        self._lengths: list[int] = []
+        self._ids: list[np.ndarray] = []
+        self._behaviour: list[np.ndarray | None] = []
+        self._versions: list[int] = []
+        self._temperature: list[float] = []
+        self._loss: list[bool] = []
+        self._advantages: list[float] = []
+        self._weights: list[float] = []
+        self._ce: list[float] = []
+        self._sparse: list[tuple[str, slice, Any]] = []
+        """(column, tokens, values) beside the one value per segment."""
+
+    def add(self, member: Member, compared: bool = False) -> int:
+        """Append a member's row; returns the offset after it. `compared`: a preference pair names it."""
+        credit, rollout = member.credit, member.rollout
+        assert credit is not None
+        start, same = self.at, rollout.train_path is None
+        for node in rollout.trained_path:
+            segment = node.segment
+            role = segment.role
+            span = self.segment(segment, same)
+            if role is LossRole.NONE:
+                continue
+            if role is LossRole.RL and credit.reinforces:
+                value = _NAN if credit.advantage is None else credit.advantage
+                if isinstance(value, np.ndarray):
+                    value = value[span.start - start : span.stop - start]
+                self.loss(span, value, credit.weight)
+                if credit.rewards is not None:
+                    self._sparse.append(("token_rewards", span, credit.rewards[span.start - start : span.stop - start]))
+            else:
+                self._ce[-1] = credit.ce_weight
+            if compared:
+                self._sparse.append(("pair_mask", span, True))
+        return self.at
+
+    def segment(self, segment: Segment, same_context: bool) -> slice:
+        """Append a segment's tokens and what is known of them, without any loss."""
+        ids, tracks = segment.ids, segment.tracks
+        n = len(ids)
+        span = slice(self.at, self.at + n)
+        self.at = span.stop
+        self._lengths.append(n)
+        self._ids.append(ids)
+        self._versions.append(-1 if segment.version is None else segment.version)
+        self._temperature.append(_NAN if segment.sampling is None else segment.sampling.temperature)
+        self._behaviour.append(segment.logprobs if same_context else None)
+        self._loss.append(False)
+        self._advantages.append(_NAN)
+        self._weights.append(_NAN)
+        self._ce.append(0.0)
+        for name in _TRACKS:
+            if name in tracks:
+                self._sparse.append((name, span, tracks[name]))
+        if segment.source is TokenSource.REPLAYED and "proximal" in tracks:
+            self._behaviour[-1] = tracks["proximal"]
+        return span
+
+    def loss(self, span: slice, advantage: float | np.ndarray, weight: float) -> None:
+        """Give the tokens of the last segment an RL loss; `span` is where they are."""
+        self._loss[-1], self._weights[-1] = True, weight
+        if isinstance(advantage, np.ndarray):
+            self._sparse.append(("advantages", span, advantage))
+        else:
+            self._advantages[-1] = advantage
+
+    def arrays(self) -> dict[str, Any]:
+        """Arguments of Batch."""
+        lengths, nothing = self._lengths, np.full(max(self._lengths, default=0), np.nan, np.float32)
+
+        def spread(values: list[Any], dtype: type) -> np.ndarray:
+            return np.repeat(np.asarray(values, dtype), lengths)
+
+        def joined(arrays: list[Any], dtype: type) -> np.ndarray:
+            return np.concatenate(arrays) if arrays else np.empty(0, dtype)
+
+        out: dict[str, Any] = {
+            "input_ids": joined(self._ids, np.int32),
+            "rl_mask": spread(self._loss, np.bool_),
+            "ce_weights": spread(self._ce, np.float32),
+            "versions": spread(self._versions, np.int32),
+            "pair_mask": None,
+            "token_rewards": None,
+            "advantages": spread(self._advantages, np.float32),
+            "rl_weights": spread(self._weights, np.float32),
+            "behaviour": joined([nothing[:n] if b is None else b for b, n in zip(self._behaviour, lengths)], np.float32),
+            "temperature": spread(self._temperature, np.float32),
+            **{name: np.full(self.at, np.nan, np.float32) for name in _TRACKS},
+        }
+        for name, span, values in self._sparse:
+            if out[name] is None:  # an optional column, made when it is first needed
+                out[name] = np.zeros(self.at, bool) if name == "pair_mask" else np.full(self.at, np.nan, np.float32)
+            out[name][span] = values
+        return out
