@@ -2,16 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import copysign
-
-
-def named(names: Sequence[str], values: Sequence[float]) -> dict[str, float]:
-    """What is not 0, by name (a field that a later version adds does not move the others)."""
-    return {
-        name: value for name, value in zip(names, values) if value or (value.__class__ is float and copysign(1.0, value) < 0)
-    }
-
 
 def text(value: str) -> str:
     """`value` as an exact str (an enum's value); SQLite would turn a number into text without a word."""
