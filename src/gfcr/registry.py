@@ -131,6 +131,7 @@ INDEX: dict[Slot, dict[str, str]] = {
         "choice": "gfcr.filter.verifiers.choice.verifier:Choice",
         "structured": "gfcr.filter.verifiers.structured.verifier:Structured",
         "vision": "gfcr.filter.verifiers.vision.verifier:Vision",
+        "code": "gfcr.filter.verifiers.code.verifier:Code",
         "reasoning-gym": "gfcr.filter.verifiers.gym:GymVerifier",
         "sql": "gfcr.filter.verifiers.sql.verifier:Sql",
         "http": "gfcr.filter.verifiers.http:Http",

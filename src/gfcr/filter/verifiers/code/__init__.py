@@ -1,0 +1,1 @@
+"""Code judged by running it: the `code` verifier (verifier.py)."""

@@ -1,0 +1,195 @@
+"""The `code` verifier: an answer is right when its program passes the task's tests, run where it can reach nothing.
+
+Invariants: judged code runs in a sandbox or not at all; what it does wrong (no end, too much memory, nonsense, an attack) is SCORED and
+wrong; what the tests or the sandbox do wrong is UNSCORABLE. `bounded`: every wait is this side's, with a deadline.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any, Literal
+
+from pydantic import Field
+
+from gfcr.context import Build
+from gfcr.errors import GfcrError
+from gfcr.filter.verifiers.code.extract import Answer, answer
+from gfcr.filter.verifiers.code.leaks import hard_coded, perturbed
+from gfcr.filter.verifiers.code.reference import BadTests, Reference, Tests, held_back, limited, reference
+from gfcr.filter.verifiers.code.report import Failure, Fault, Level, Report, words
+from gfcr.filter.verifiers.code.runs import Runner
+from gfcr.filter.verifiers.code.score import Score, score, span_value
+from gfcr.registry import Faithfulness, FrozenModel, Slot, method
+from gfcr.sandbox.box import works
+from gfcr.sandbox.settings import Limits, Sandbox
+from gfcr.sandbox.stock import stock
+from gfcr.types import Span, Status, StopReason, Task, Verdict
+
+_OURS = (StopReason.CANCELLED, StopReason.PARKED, StopReason.FAILED)
+_NAMES = re.compile(r"\b(?:def|class|function|called|named|method|write|implement|define)\s+`?([A-Za-z_]\w*)", re.IGNORECASE)
+
+
+@method(
+    "code",
+    Slot.VERIFIER,
+    title="code by execution",
+    criterion="reliability",
+    faithfulness=Faithfulness.PARTLY,
+    arxiv="2307.04349",
+    traits=("binary correctness",),
+)
+class Code:
+    """Right iff the program passes every test: calls, asserts, unittest or input and output, in a sandbox. The reference of a task is
+    its tests (docs/verifiers/code.md)."""
+
+    class Settings(FrozenModel):
+        sandbox: Sandbox = Sandbox()
+        """Where judged code runs."""
+        limits: Limits = Limits()
+        """What an answer may use; a task's own limits go first."""
+        score: Score = "all"
+        """The reward: `all` (1 or 0), `share` (passed share; invites answers that are right on easy cases only), `coderl`
+        (arXiv:2207.01780: -1 does not compile, -0.6 runtime error, -0.3 failed, 1 passed), `rltf` (arXiv:2307.04349: a failed test is
+        worth -0.3 + 1.3 * passed share; the offending line carries -0.3). Correctness is always all of the tests."""
+        score_on: Literal["all", "hidden"] = "all"
+        """Which cases the reward and correctness come from, where a task has hidden ones."""
+        feedback: Level = "case"
+        """How much the evidence says: `verdict` (counts), `error` (kind and place), `case` (data of the first failing public case), `all`
+        (of hidden ones too)."""
+        tests: Literal["apart", "together"] = "apart"
+        """Where test scripts run: `apart` in another sandbox, which the judged code cannot reach; `together` in the judged process, for
+        tests that need its very objects (a class derived from the answer's, arrays): judged code can then fool them."""
+        objects: Literal["strict", "own"] = "strict"
+        """Whether an object of the answer's own class may decide how it compares and adds up with plain data, in tests run apart.
+        `strict`: no, only plain data equals plain data."""
+        hold_back: float = Field(0.0, ge=0, lt=1)
+        """Share of the cases treated as hidden, drawn once per task."""
+        perturb: int = Field(0, ge=0, le=100)
+        """Further cases, with given inputs changed a little; expected is what the task's own `solution` gives. Calls and programs only;
+        a task without a `solution` is judged without, and the evidence says so."""
+        scan: Literal["off", "flag", "wrong"] = "off"
+        """Search the program for expected results beside their inputs: `flag` says so in the evidence, `wrong` judges it wrong."""
+        repeat: int = Field(1, ge=1, le=10)
+        """Judge a right answer this many times; one that is not right each time is wrong, and the evidence calls it flaky."""
+        accept_cut: bool = False
+        """Judge an answer that the length limit cut by what is there. False: it is wrong."""
+
+    name, version, bounded = "code", "1", True
+
+    def __init__(self, settings: Settings, build: Build) -> None:
+        self.settings = settings
+        if settings.sandbox.kind == "bwrap":
+            works(settings.sandbox)
+
+    def judge(self, task: Task, text: str, stop: StopReason) -> Verdict:
+        if task.reference is None:
+            return self._unscorable("the task has no reference")
+        if stop in _OURS:
+            return self._unscorable(f"ended by us ({stop}): nobody knows what would have come")
+        try:
+            known = reference(task.reference)
+            limits = limited(self.settings.limits, known.limits)
+        except BadTests as bad:
+            return self._unscorable(f"the reference cannot be used: {bad}")
+        program = answer(text, known.entry)
+        if not stop.finished and not self.settings.accept_cut:
+            cut = Report(failure=Failure(Fault.WRONG, f"cut off ({stop})"))
+            return self._verdict(cut, program)
+        try:
+            return self._verdict(self._report(task, known, program, limits), program)
+        except GfcrError as error:
+            return self._unscorable(error.what)
+
+    def report(self, task: Task, text: str) -> Report:
+        """How a text does on a task's tests, in full. Raises BadTests, GfcrError."""
+        known = reference(task.reference)
+        program = answer(text, known.entry)
+        return self._report(task, known, program, limited(self.settings.limits, known.limits))
+
+    def _report(self, task: Task, known: Reference, program: Answer, limits: Limits) -> Report:
+        if program.refused is not None:
+            return Report(failure=Failure(Fault.REFUSED, program.refused))
+        report = self._once(task, known, program, limits)
+        for n in range(1, self.settings.repeat):
+            if report.right and not (again := self._once(task, known, program, limits)).right:
+                return replace(again, notes=(*again.notes, f"flaky: right {n} times before"))
+        return report
+
+    def _once(self, task: Task, known: Reference, program: Answer, limits: Limits) -> Report:
+        s = self.settings
+        every = s.score in ("share", "rltf") or s.score_on == "hidden" or s.hold_back > 0
+        report = Report()
+        for tests in known.sets:
+            tests = held_back(tests, s.hold_back, task.id)
+            if s.scan != "off" and (found := hard_coded(tests, "\n".join(program.files.values()))):
+                note = f"{found} expected results stand in the program beside their inputs"
+                report = replace(report, notes=(*report.notes, note))
+                if s.scan == "wrong":
+                    return report.plus(Report(len(tests.cases), failure=Failure(Fault.WRONG, "hard-coded results")))
+            with Runner(program, s.sandbox, limits, every, stock(s.sandbox, limits)) as runner:
+                strict, together = s.objects == "strict", s.tests == "together"
+                report = report.plus(runner.run(_defined(tests, task), strict, together))
+            if report.failure is not None and not every:
+                rest = (
+                    sum(len(later.cases) or 1 for later in known.sets[known.sets.index(tests) + 1 :])
+                    if tests in known.sets
+                    else 0
+                )
+                return replace(report, total=report.total + rest, whole=report.whole and not rest)
+            if s.perturb and tests.cases and (report.failure is None or every):
+                report = report.plus(self._perturbed(task, known, tests, program, limits, every))
+        return report
+
+    def _perturbed(self, task: Task, known: Reference, tests: Tests, program: Answer, limits: Limits, every: bool) -> Report:
+        """How the program does on changed inputs, by the task's own program."""
+        if known.solution is None:
+            return Report(notes=("not tried on other inputs: the task has no solution of its own",))
+        cases = perturbed(tests, self.settings.perturb, task.id)
+        right = Answer(known.solution if isinstance(known.solution, dict) else {tests.entry or "solution.py": known.solution})
+        with Runner(right, self.settings.sandbox, limits, True) as runner:
+            wanted = runner.results(replace(tests, cases=cases))
+        kept = tuple(replace(case, expected=value) for case, (failure, value) in zip(cases, wanted) if failure is None)
+        if not kept:
+            return Report(notes=("no changed input was valid",))
+        with Runner(program, self.settings.sandbox, limits, every) as runner:
+            found = runner.run(replace(tests, cases=kept, hidden=True))
+        return replace(found, notes=(f"right on {found.passed} of {found.total} changed inputs",)) if found.whole else found
+
+    def _verdict(self, report: Report, program: Answer) -> Verdict:
+        s = self.settings
+        evidence = words(report, program, s.feedback)
+        if report.unscorable is not None:
+            return self._unscorable(evidence)
+        on_hidden = s.score_on == "hidden" and report.hidden[1] > 0
+        right = report.share(True) == 1.0 if on_hidden else report.right
+        spans: tuple[Span, ...] = ()
+        failure = report.failure
+        if failure is not None and failure.where is not None and (place := program.line(*failure.where)):
+            spans = (Span(*place, "line", span_value(s.score)),)
+        return Verdict(
+            self.name,
+            self.version,
+            Status.SCORED,
+            score(report, s.score, on_hidden),
+            right,
+            evidence,
+            answer=program.canonical if program.files else None,
+            spans=spans,
+        )
+
+    def _unscorable(self, why: str) -> Verdict:
+        return Verdict(self.name, self.version, Status.UNSCORABLE, evidence=why.encode("utf-8", "backslashreplace").decode())
+
+
+def _defined(tests: Tests, task: Task) -> Tests:
+    """The tests, with the names that the prompt asks the answer to define: only these may hide a builtin from the tests."""
+    if tests.type not in ("asserts", "unittest"):
+        return tests
+    asked = tuple(dict.fromkeys(_NAMES.findall(task.prompt))) if isinstance(task.prompt, str) else _asked(task.prompt)
+    return replace(tests, defines=(*tests.defines, *asked))
+
+
+def _asked(messages: Any) -> tuple[str, ...]:
+    texts = [part.text or "" for message in messages for part in message.parts]
+    return tuple(dict.fromkeys(_NAMES.findall("\n".join(texts))))

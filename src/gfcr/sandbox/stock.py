@@ -1,0 +1,85 @@
+"""Sandboxes started in advance. Each is used for one answer and thrown away: only the start is taken out of the waiting time.
+
+Invariants: one keeper thread per kind of sandbox starts them, since a sandbox ends with the thread that started it; none is left
+when this process ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from gfcr.sandbox.box import Box
+from gfcr.sandbox.settings import Limits, Sandbox
+
+
+class Stock:
+    """Keeps `sandbox.warm` sandboxes ready."""
+
+    def __init__(self, sandbox: Sandbox, limits: Limits) -> None:
+        self.sandbox, self.limits, self.owner = sandbox, limits, os.getpid()
+        self._ready: queue.Queue[Box | Exception] = queue.Queue(sandbox.warm)
+        self._over = False
+        self._keeper = threading.Thread(target=self._keep, name="gfcr sandboxes", daemon=True)
+        self._keeper.start()
+
+    def take(self) -> Box:
+        """A started sandbox, the caller's to close. Raises SandboxError."""
+        found = self._ready.get()
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def close(self) -> None:
+        """End those that are ready."""
+        self._over = True
+        while self._keeper.is_alive():
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    found = self._ready.get_nowait()
+                    if isinstance(found, Box):
+                        found.close()
+            self._keeper.join(0.01)
+        with contextlib.suppress(queue.Empty):
+            while True:
+                found = self._ready.get_nowait()
+                if isinstance(found, Box):
+                    found.close()
+
+    def _keep(self) -> None:
+        while not self._over:
+            try:
+                self._ready.put(Box(self.sandbox, self.limits))
+            except Exception as error:
+                self._ready.put(error)
+
+
+_STOCKS: dict[tuple[int, Sandbox, Limits], Stock] = {}
+_LOCK = threading.Lock()
+
+
+def stock(sandbox: Sandbox, limits: Limits) -> Callable[[Sandbox, Limits], Box]:
+    """What starts a sandbox: from the stock where one is kept for these very settings, else a new one."""
+    if not sandbox.warm:
+        return Box
+    with _LOCK:
+        key = (os.getpid(), sandbox, limits)  # a fork has none of its parent's
+        if key not in _STOCKS and len(_STOCKS) < 8:
+            _STOCKS[key] = Stock(sandbox, limits)
+        found = _STOCKS.get(key)
+    return (lambda *_: found.take()) if found is not None else Box
+
+
+def close_all(*_: Any) -> None:
+    """End all stocks of this process."""
+    with _LOCK:
+        for key in [key for key in _STOCKS if key[0] == os.getpid()]:
+            _STOCKS.pop(key).close()
+
+
+atexit.register(close_all)
