@@ -69,7 +69,7 @@ class Box:
         self.sandbox, self.limits = sandbox, limits
         weak = sandbox.kind == "weak"
         nested = False if weak else works(sandbox) if nested is None else nested
-        self.uid = None if nested or os.geteuid() or (weak and not _readable_by_all()) else next(_USERS)
+        self.uid = None if nested or os.geteuid() or (weak and not _readable_by_all()) else command.user()
         scratch = tempfile.mkdtemp(prefix="gfcr-") if weak else None
         if scratch and self.uid:
             os.chown(scratch, self.uid, self.uid)
@@ -117,7 +117,7 @@ class Box:
             "entry": job.entry,
             "cwd": f"{self.scratch}/answer",
             "scratch": self.scratch,
-            "paths": list(self.sandbox.paths),
+            "paths": command.packages(self.sandbox),
             "uid": self.uid,
             "limits": _rlimits(self.limits),
             "modules": [(f"gfcr.sandbox.inside.{name}", _code(name)) for name in job.modules],
@@ -184,6 +184,8 @@ def _tried(program: str, paths: tuple[str, ...]) -> bool | str:
         return lacking
     if gone := next((path for path in paths if not Path(path).is_dir()), None):
         return f"sandbox.paths: {gone!r} is no directory"
+    if os.geteuid() == 0 and (shut := next((path for path in paths if not os.stat(path).st_mode & stat.S_IXOTH), None)):
+        return f"sandbox.paths: {shut!r} cannot be read by other users, and judged code runs as one"
     why = ""
     for nested in (False, True) if os.geteuid() == 0 else (True,):
         with Box(sandbox, Limits(), nested) as box:
@@ -248,6 +250,3 @@ def _readable_by_all() -> bool:
     """Whether another user could import from where the interpreter lives."""
     place = Path(command.INTERPRETER[0])
     return all(os.stat(parent).st_mode & stat.S_IXOTH for parent in place.parents)
-
-
-_USERS = command.users()

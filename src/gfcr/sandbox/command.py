@@ -10,7 +10,6 @@ import os
 import secrets
 import shutil
 import sys
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -50,6 +49,8 @@ def bwrap(sandbox: Sandbox, limits: Limits, nested: bool, info: int, filters: in
         command += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_KILL"]
     if filters is not None:
         command += ["--seccomp", str(filters)]
+    if sandbox.paths:
+        command += ["--perms", "0755", "--dir", "/packages"]
     command += ["--ro-bind", "/usr", "/usr"]
     for name in _SYSTEM:
         place = Path("/", name)
@@ -57,17 +58,24 @@ def bwrap(sandbox: Sandbox, limits: Limits, nested: bool, info: int, filters: in
             command += ["--symlink", os.readlink(place), str(place)]
         elif place.is_dir():
             command += ["--ro-bind", str(place), str(place)]
-    seen = {Path("/")}
-    for path in (*_prefixes(), *sandbox.paths):
+    command += ["--proc", "/proc", "--dev", "/dev"]
+    command += ["--size", str(limits.scratch_mb << 20), "--perms", "1777", "--tmpfs", SCRATCH]
+    seen = {Path("/"), Path(SCRATCH)}
+    for path in _prefixes():
         for parent in reversed(Path(path).parents):  # bubblewrap would make them readable by nobody else
             if parent not in seen:
                 command += ["--perms", "0755", "--dir", str(parent)]
                 seen.add(parent)
         command += ["--ro-bind", path, path]
-    command += ["--proc", "/proc", "--dev", "/dev"]
-    command += ["--size", str(limits.scratch_mb << 20), "--perms", "1777", "--tmpfs", SCRATCH]
+    for outside, inside in zip(sandbox.paths, packages(sandbox)):
+        command += ["--ro-bind", outside, inside]
     command += ["--remount-ro", "/dev", "--remount-ro", "/"]
     return command
+
+
+def packages(sandbox: Sandbox) -> list[str]:
+    """Where judged code finds `sandbox.paths`."""
+    return [path if sandbox.kind == "weak" else f"/packages/{i}" for i, path in enumerate(sandbox.paths)]
 
 
 @cache
@@ -78,13 +86,12 @@ def _prefixes() -> tuple[str, ...]:
     return tuple(sorted(p for p in found if p != "/usr" and not p.startswith("/usr/") and p != "/"))
 
 
-def users() -> Iterator[int]:
-    """User ids for judged code when we are root: far from real ones, another for every sandbox, so that its count of processes is its
+def user() -> int:
+    """A user id for judged code when we are root: far from real ones, another for every sandbox, so that its count of processes is its
     own."""
     most = _mapped()
     start, span = (1_900_000_000, _SCATTER) if most > 1_900_000_000 + _SCATTER else (max(1, most // 2), max(1, most // 2 - 2))
-    while True:
-        yield start + secrets.randbelow(span)
+    return start + secrets.randbelow(span)
 
 
 @cache

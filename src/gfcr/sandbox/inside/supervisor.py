@@ -141,6 +141,8 @@ def _emptied(plan: Plan) -> bool:
 
 def _empty(root: str) -> None:
     for entry in os.scandir(root):
+        if entry.stat(follow_symlinks=False).st_uid != os.getuid():
+            continue  # a mount of ours
         if entry.is_dir(follow_symlinks=False):
             os.chmod(entry.path, 0o700)
             _empty(entry.path)

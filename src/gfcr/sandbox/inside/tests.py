@@ -129,6 +129,7 @@ class Case:
         if isinstance(self.side, Here) and not said:
             where = self.side.solution.fault(error).where
         self.failure = {"kind": kind, "error": type(error).__name__, "text": text, "where": where, "test": name, "line": line}
+        self.failure["case"] = max(self.total, 1) - 1
 
 
 def run(plan: dict[str, Any]) -> Any:
@@ -227,7 +228,12 @@ def _unittests(names: dict[str, Any], case: Case, plan: dict[str, Any]) -> None:
     class Result(unittest.TestResult):  # type: ignore[name-defined, misc]
         def startTest(self, test: Any) -> None:
             case.side.where = None
+            case.total += 1
             super().startTest(test)
+
+        def addSkip(self, test: Any, reason: str) -> None:
+            case.total -= 1
+            super().addSkip(test, reason)
 
         def addSuccess(self, test: Any) -> None:
             case.passed += 1
@@ -267,6 +273,6 @@ def _unittests(names: dict[str, Any], case: Case, plan: dict[str, Any]) -> None:
         suite.run(result)
     except BaseException as error:  # KeyboardInterrupt and what else unittest lets through
         case.failed("unittest", error, None)
-    case.total += planned - len(result.skipped)
+    case.total += planned - max(result.testsRun, len(result.skipped))
     if planned > len(result.skipped) and not result.testsRun and case.failure is None:
         case.failed("unittest", AssertionError("no test ran"), None)  # a fixture of the class or the module failed

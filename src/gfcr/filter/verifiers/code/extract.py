@@ -1,17 +1,18 @@
 """The program in an answer's text, and places of the text it came from.
 
-A map file name -> text (JSON), else the last fenced block, else the whole text is Python. Thoughts before `</think>` are no part
-of the answer. Linear in the text's length.
+A map file name -> text (JSON), else the last fenced block (of Python, or of no named language, if there is one), else the whole text.
+Thoughts before `</think>` are no part of the answer. Invariant: linear in the text; nothing of it is compiled here.
 """
 
 from __future__ import annotations
 
 import json
-import re
+import textwrap
 from dataclasses import dataclass, field
 
-_FENCE = re.compile(r"^[ ]{0,3}(`{3,}|~{3,})[ \t]*([^\n`]*)$", re.MULTILINE)
-_PYTHON = {"", "python", "py", "python3", "py3", "python2", "pycon", "json"}
+from gfcr.filter.texts.fences import Block, blocks
+
+_PYTHON = {"", "python", "py", "python3", "py3", "ipython", "json"}
 _END_OF_THOUGHT = "</think>"
 _MOST_FILES = 100
 _LONGEST_NAME = 200
@@ -22,20 +23,15 @@ class Answer:
     """A program."""
 
     files: dict[str, str]
-    offsets: dict[str, int] = field(default_factory=dict)
-    """Where a file's text begins in the text judged; absent for a file whose text stands there in another form."""
+    places: dict[str, list[int]] = field(default_factory=dict)
+    """Where each line of a file ends in the text judged; absent for a file whose text stands there in another form."""
     refused: str | None = None
     """Why it is not run at all."""
 
     def line(self, file: str, number: int) -> tuple[int, int] | None:
-        """Characters of a line (from 1) in the text judged, without its indentation; None when it is not to be found there."""
-        lines = self.files.get(file, "").split("\n")
-        if file not in self.offsets or not 1 <= number <= len(lines):
-            return None
-        start = self.offsets[file] + sum(len(line) + 1 for line in lines[: number - 1])
-        text = lines[number - 1]
-        lead = len(text) - len(text.lstrip())
-        return (start + lead, start + len(text.rstrip())) if text.strip() else None
+        """Characters of a line (from 1) in the text judged, without blanks around it; None when it is not to be found there."""
+        ends, text = self.places.get(file, []), self.source(file, number)
+        return (ends[number - 1] - len(text), ends[number - 1]) if text and number <= len(ends) else None
 
     def source(self, file: str, number: int) -> str:
         """The line, stripped."""
@@ -52,39 +48,42 @@ class Answer:
 
 def answer(text: str, entry: str | None) -> Answer:
     """The program of a text; `entry`: the file name of a single one, `solution.py` unless the tests say otherwise."""
-    begin = text.rfind(_END_OF_THOUGHT) + len(_END_OF_THOUGHT) if _END_OF_THOUGHT in text else 0
-    files = _file_map(text[begin:])
-    if files is not None:
-        return _checked(files)
-    start, end = _block(text, begin)
+    start, end = _program(text)
     files = _file_map(text[start:end])
     if files is not None:
         return _checked(files)
     name = entry or "solution.py"
-    return Answer({name: text[start:end]}, {name: start})
+    source = text[start:end]
+    ends, at = [], start
+    for line in source.split("\n"):
+        ends.append(at + len(line.rstrip()))
+        at += len(line) + 1
+    return Answer({name: textwrap.dedent(source).lstrip("\ufeff")}, {name: ends})
 
 
-def _block(text: str, begin: int) -> tuple[int, int]:
-    """The last fenced block's inside, or all of the text. A fence within a triple-quoted string of bare Python is none."""
-    found: list[tuple[int, int, str]] = []
-    opened: tuple[int, str, str] | None = None
-    for match in _FENCE.finditer(text, begin):
-        marks, tag = match[1], match[2].strip()
-        if opened is None:
-            if not found and _inside_string(text[begin : match.start()]):
-                return begin, len(text)
-            opened = (min(match.end() + 1, len(text)), marks, tag)
-        elif marks.startswith(opened[1]) and not tag:
-            found.append((opened[0], match.start(), opened[2]))
-            opened = None
-    if opened is not None:
-        found.append((opened[0], len(text), opened[2]))
-    python = [block for block in found if (block[2].split() or [""])[0].lower() in _PYTHON]
-    chosen = (python or found or [(begin, len(text), "")])[-1]
-    return chosen[0], chosen[1]
+def _program(text: str) -> tuple[int, int]:
+    """Where the program stands."""
+    found = blocks(text)
+    thought = _last_outside(text, found)
+    first = next((block for block in found if block.start > thought), None)
+    if first is None or _inside_string(text[thought : first.start]):
+        return thought, len(text)
+    after = [block for block in found if block.start > thought]
+    chosen = ([block for block in after if block.language in _PYTHON] or after)[-1]
+    return chosen.start, chosen.end
+
+
+def _last_outside(text: str, found: list[Block]) -> int:
+    """One past the last end of a thought that stands in no fenced block; 0 where there is none."""
+    at = len(text)
+    while (at := text.rfind(_END_OF_THOUGHT, 0, at)) >= 0:
+        if not any(block.start <= at < block.end for block in found):
+            return at + len(_END_OF_THOUGHT)
+    return 0
 
 
 def _inside_string(before: str) -> bool:
+    """Whether a fence after this stands within a triple-quoted string of bare Python."""
     return (before.count('"""') % 2 or before.count("'''") % 2) != 0
 
 
@@ -106,7 +105,7 @@ def _checked(files: dict[str, str]) -> Answer:
         return Answer({}, refused=f"{len(files)} files; at most {_MOST_FILES} are taken")
     for name in files:
         parts = name.split("/")
-        if not name or len(name) > _LONGEST_NAME or "\0" in name or "\\" in name or not name.isprintable():
+        if not name or len(name) > _LONGEST_NAME or "\\" in name or not name.isprintable():
             return Answer({}, refused=f"{name[:60]!r} is no file name")
         if name.startswith("/") or any(part in ("", ".", "..") for part in parts):
             return Answer({}, refused=f"the file name {name[:60]!r} leads out of its directory")

@@ -246,7 +246,9 @@ class Runner:
                 wrong = found["kind"] == "wrong"
                 data = f"{line}{short(test, 160)}" + (f" ({short(found['text'], 120)})" if wrong and found["text"] else "")
                 what = "a failed test" if wrong else short(str(text), 200)
-                failure = Failure(Fault(found["kind"]), what, passed, data if test else "", tests.hidden, where)
+                failure = Failure(
+                    Fault(found["kind"]), what, int(found.get("case") or 0), data if test else "", tests.hidden, where
+                )
             failure = _of(failure, tests)
         counts = (passed, total)
         whole = failure is None or self.every or total == 1

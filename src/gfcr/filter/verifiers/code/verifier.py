@@ -14,6 +14,7 @@ from pydantic import Field
 
 from gfcr.context import Build
 from gfcr.errors import GfcrError
+from gfcr.filter.verdicts import cut, scored, unscorable
 from gfcr.filter.verifiers.code.extract import Answer, answer
 from gfcr.filter.verifiers.code.leaks import hard_coded, perturbed
 from gfcr.filter.verifiers.code.reference import BadTests, Reference, Tests, held_back, limited, reference
@@ -24,9 +25,8 @@ from gfcr.registry import Faithfulness, FrozenModel, Slot, method
 from gfcr.sandbox.box import works
 from gfcr.sandbox.settings import Limits, Sandbox
 from gfcr.sandbox.stock import stock
-from gfcr.types import Span, Status, StopReason, Task, Verdict
+from gfcr.types import Span, StopReason, Task, Verdict
 
-_OURS = (StopReason.CANCELLED, StopReason.PARKED, StopReason.FAILED)
 _NAMES = re.compile(r"\b(?:def|class|function|called|named|method|write|implement|define)\s+`?([A-Za-z_]\w*)", re.IGNORECASE)
 
 
@@ -84,22 +84,18 @@ class Code:
 
     def judge(self, task: Task, text: str, stop: StopReason) -> Verdict:
         if task.reference is None:
-            return self._unscorable("the task has no reference")
-        if stop in _OURS:
-            return self._unscorable(f"ended by us ({stop}): nobody knows what would have come")
+            return unscorable(self, "the task has no reference")
+        if (ended := cut(self, stop, self.settings.accept_cut)) is not None:
+            return ended
         try:
             known = reference(task.reference)
-            limits = limited(self.settings.limits, known.limits)
+            program = answer(text, known.entry)
+            report = self._report(task, known, program, limited(self.settings.limits, known.limits))
         except BadTests as bad:
-            return self._unscorable(f"the reference cannot be used: {bad}")
-        program = answer(text, known.entry)
-        if not stop.finished and not self.settings.accept_cut:
-            cut = Report(failure=Failure(Fault.WRONG, f"cut off ({stop})"))
-            return self._verdict(cut, program)
-        try:
-            return self._verdict(self._report(task, known, program, limits), program)
+            return unscorable(self, f"the reference cannot be used: {bad}")
         except GfcrError as error:
-            return self._unscorable(error.what)
+            return unscorable(self, error.what)
+        return self._verdict(report, program)
 
     def report(self, task: Task, text: str) -> Report:
         """How a text does on a task's tests, in full. Raises BadTests, GfcrError."""
@@ -120,8 +116,7 @@ class Code:
         s = self.settings
         every = s.score in ("share", "rltf") or s.score_on == "hidden" or s.hold_back > 0
         report = Report()
-        for tests in known.sets:
-            tests = held_back(tests, s.hold_back, task.id)
+        for tests in (held_back(tests, s.hold_back, task.id) for tests in known.sets):
             if s.scan != "off" and (found := hard_coded(tests, "\n".join(program.files.values()))):
                 note = f"{found} expected results stand in the program beside their inputs"
                 report = replace(report, notes=(*report.notes, note))
@@ -131,12 +126,7 @@ class Code:
                 strict, together = s.objects == "strict", s.tests == "together"
                 report = report.plus(runner.run(_defined(tests, task), strict, together))
             if report.failure is not None and not every:
-                rest = (
-                    sum(len(later.cases) or 1 for later in known.sets[known.sets.index(tests) + 1 :])
-                    if tests in known.sets
-                    else 0
-                )
-                return replace(report, total=report.total + rest, whole=report.whole and not rest)
+                return report
             if s.perturb and tests.cases and (report.failure is None or every):
                 report = report.plus(self._perturbed(task, known, tests, program, limits, every))
         return report
@@ -160,26 +150,15 @@ class Code:
         s = self.settings
         evidence = words(report, program, s.feedback)
         if report.unscorable is not None:
-            return self._unscorable(evidence)
+            return unscorable(self, evidence)
         on_hidden = s.score_on == "hidden" and report.hidden[1] > 0
         right = report.share(True) == 1.0 if on_hidden else report.right
         spans: tuple[Span, ...] = ()
         failure = report.failure
         if failure is not None and failure.where is not None and (place := program.line(*failure.where)):
             spans = (Span(*place, "line", span_value(s.score)),)
-        return Verdict(
-            self.name,
-            self.version,
-            Status.SCORED,
-            score(report, s.score, on_hidden),
-            right,
-            evidence,
-            answer=program.canonical if program.files else None,
-            spans=spans,
-        )
-
-    def _unscorable(self, why: str) -> Verdict:
-        return Verdict(self.name, self.version, Status.UNSCORABLE, evidence=why.encode("utf-8", "backslashreplace").decode())
+        said = program.canonical if program.files else None
+        return scored(self, score(report, s.score, on_hidden), right, evidence, said, spans)
 
 
 def _defined(tests: Tests, task: Task) -> Tests:
