@@ -13,8 +13,6 @@ FILES = sorted(SRC.rglob("*.py"))
 FLOORS: list[set[str]] = [
     {"errors", "types", "run.seeds", "child", "guard"},
     {"registry", "settings", "context", "functions"},
-    {"engine", "domains"},
-    {"registry", "context", "functions"},
     {"engine", "domains", "sandbox"},
     {"generate", "filter", "control", "replay", "run.budget", "run.ledger"},
     {"asks", "slots", "round", "round_state", "recipe", "compose", "compose_loss", "compose_reward"},
