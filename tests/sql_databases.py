@@ -12,7 +12,7 @@ class Constant:
     """Answers everything with one row, and `other` with another."""
 
     def __init__(self, spec: Spec, limits: Limits) -> None:
-        self.key = "constant"
+        self.key, self.size = "constant", 0
 
     def query(self, sql: str, limits: Limits, every: int = 1000) -> Table:
         return Table(1, [(sql == "other",)])

@@ -253,3 +253,33 @@ def test_the_asker_reads_what_the_context_was() -> None:
     engine = ScriptedEngine(lambda request: ([int(path_ids(request.path)[0])], StopReason.EOS), ScriptedSettings(vocabulary=50))
     replies = Asker(engine, StopSpec((0,)), 4).ask([[7, 1], [9], []])
     assert [reply.ids for reply in replies] == [[7], [9], []] and "no tokens" in replies[2].error
+
+
+def test_in_a_round_a_judge_decides_and_its_tokens_are_in_the_ledger() -> None:
+    """The lab's own small model as judge: its greedy reply to the right answer is made the label."""
+    from gfcr.run.ledger import Ledger
+    from lifecycle_cases import lab, tasks
+
+    own = {
+        "name": "model",
+        "path": "lab",
+        "chat": False,
+        "prompt": "{answer}",
+        "decoys": (),
+        "max_tokens": 12,
+        "dtype": "float32",
+    }
+    alone = ModelVerifier(ModelVerifier.Settings(**{k: v for k, v in own.items() if k != "name"}))
+    first = alone.judge(tasks(1)[0], "a+?11", StopReason.EOS)
+    alone.close()
+    assert first.status is Status.UNSCORABLE and first.tokens > 6, first
+    label = first.evidence.split("'")[1]
+    run = lab(lambda prompt, nth: ("=a+?11", "=b")[nth], k=2, filter={"verifiers": [{**own, "right": label}], "gates": []})
+    round_ = run.drive()
+    run.cascade.close()
+    (group,) = round_.groups.values()
+    right, other = (m.signals for m in group.members.values())
+    assert right.correct is True and right.reward == 1.0 and other.correct is None and other.reward is None
+    ledger = Ledger()
+    ledger.settle_round([group], {})
+    assert ledger.total.judged == sum(s.verdicts["model"].tokens for s in (right, other)) > first.tokens

@@ -143,6 +143,10 @@ def test_the_place_of_the_query_and_its_result_are_told(judge: Sql) -> None:
     assert ask(judge, "SELECT b FROM t").answer == '[["x"],["y"],["z"]]' and ask(judge, "SELECT").answer is None
 
 
+def test_a_reason_is_not_as_long_as_the_query(judge: Sql) -> None:
+    assert len(ask(judge, "SELECT " + "x" * 50_000).evidence) <= 600
+
+
 def test_ended_by_us_cut_off_and_no_query(judge: Sql) -> None:
     assert ask(judge, "SELECT a FROM t", stop=StopReason.CANCELLED).status is Status.UNSCORABLE
     assert ask(judge, "SELECT a FROM t", stop=StopReason.MAX_TOKENS).correct is False

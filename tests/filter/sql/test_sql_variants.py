@@ -83,6 +83,17 @@ def test_a_given_variant_must_be_met_too(judges: dict[str, Sql]) -> None:
     assert broken.status is Status.UNSCORABLE and "on variant 1: the reference query gives no result" in broken.evidence
 
 
+def test_many_copies_do_not_push_out_the_database_they_are_made_of() -> None:
+    """More copies than databases are kept, and the lucky query differs on a late one only, if at all."""
+    own = Sql(Sql.Settings(workers=1, generated=16, reward="r-ves"))
+    gold = EQUAL[0][0]
+    for _ in range(2):
+        verdict = ask(own, gold, gold)
+        assert verdict.correct is True and "1 times as fast" in verdict.evidence, verdict
+    assert ask(own, *LUCKY[0]).correct is False
+    own.close()
+
+
 def test_the_difference_may_be_told_only() -> None:
     own = Sql(Sql.Settings(workers=1, generated=8, on_generated="evidence"))
     verdict = ask(own, *LUCKY[2])

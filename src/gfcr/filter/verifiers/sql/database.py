@@ -84,6 +84,8 @@ class Database(Protocol):
 
     key: str
     """Same key, same data."""
+    size: int
+    """Bytes of memory it holds; 0 for one that lies in a file."""
 
     def query(self, sql: str, limits: Limits, every: int = 1000) -> Table:
         """The one statement's result. Raises QueryError. `every`: steps between two looks at the clock."""

@@ -34,7 +34,7 @@ _NAMES = {
 """What a query is told that it may not do."""
 _BUILD_SECONDS = 30.0
 """Longest time a schema may take to run."""
-MOST_COPIED = 64_000_000
+MOST_COPIED = 16_000_000
 """Bytes of the largest database that is copied to be altered."""
 
 
@@ -84,6 +84,8 @@ class SQLite:
         """From here on the connection reads only, within the limits of size."""
         db, limits = self._db, self._limits
         db.set_authorizer(None)
+        file = db.execute("PRAGMA database_list").fetchone()[2]
+        self.size = 0 if file else _bytes(db)
         db.execute("PRAGMA query_only = 1")
         db.execute("PRAGMA temp_store = 2")  # sorters spill into memory, which is limited, and not into files
         db.execute(f"PRAGMA hard_heap_limit = {limits.memory_mb * 1_000_000}")
@@ -173,8 +175,7 @@ class SQLite:
         db = _connect(":memory:")
         try:
             self._db.set_authorizer(None)
-            pages, size = (self._db.execute(f"PRAGMA {what}").fetchone()[0] for what in ("page_count", "page_size"))
-            if pages * size > MOST_COPIED:
+            if _bytes(self._db) > MOST_COPIED:
                 db.close()
                 return None
             self._db.backup(db)
@@ -196,6 +197,12 @@ class SQLite:
 
 def _connect(name: str, uri: bool = False) -> sqlite3.Connection:
     return sqlite3.connect(name, isolation_level=None, cached_statements=0, uri=uri)
+
+
+def _bytes(db: sqlite3.Connection) -> int:
+    """Of all its pages."""
+    pages, size = (db.execute(f"PRAGMA {what}").fetchone()[0] for what in ("page_count", "page_size"))
+    return int(pages * size)
 
 
 def _fetched(cursor: sqlite3.Cursor, columns: int, limits: Limits) -> list[tuple[Value, ...]]:

@@ -34,6 +34,10 @@ MOST_MESSAGES = 10_000
 """Of one job: it says before each query what it begins."""
 HEADROOM_MB = 768
 """Address space of the child beyond what the database may use: the interpreter and the results it compares."""
+STEPS = 20
+"""Of the database's machine, between two counts, where `r-ves` goes by steps."""
+LONGEST_EVIDENCE = 600
+"""Characters of a reason that are kept: a database repeats a long word of the query."""
 _OURS = (StopReason.CANCELLED, StopReason.PARKED, StopReason.FAILED)
 
 
@@ -213,8 +217,8 @@ class Sql:
             "limits": asdict(limits),
             "generated": own.generated,
             "seed": task.id,
-            "runs": own.ves_runs if own.reward == "r-ves" else 0,
-            "every": 1 if own.ves_by == "steps" else 1000,
+            "runs": 0 if own.reward != "r-ves" else 1 if own.ves_by == "steps" else own.ves_runs,
+            "every": STEPS if own.ves_by == "steps" else 0,
             "f1": own.reward == "soft-f1",
         }
 
@@ -267,10 +271,10 @@ class Sql:
         self, right: bool, why: str, score: float | None = None, answer: str | None = None, spans: tuple[Span, ...] = ()
     ) -> Verdict:
         value = float(right) if score is None else score
-        return Verdict(self.name, self.version, Status.SCORED, value, right, why, answer=answer, spans=spans)
+        return Verdict(self.name, self.version, Status.SCORED, value, right, _short(why), answer=answer, spans=spans)
 
     def _unscorable(self, why: str) -> Verdict:
-        return Verdict(self.name, self.version, Status.UNSCORABLE, evidence=why)
+        return Verdict(self.name, self.version, Status.UNSCORABLE, evidence=_short(why))
 
     def close(self) -> None:
         """End the child processes; a later answer starts new ones."""
@@ -287,6 +291,10 @@ class Sql:
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         self.settings = state["settings"]
         self._fill()
+
+
+def _short(why: str) -> str:
+    return why if len(why) <= LONGEST_EVIDENCE else why[: LONGEST_EVIDENCE - 3] + "..."
 
 
 def _of(task: Task, name: str) -> Any:

@@ -37,7 +37,7 @@ class Bench:
 
     def judge(self, job: Mapping[str, Any]) -> Said:
         """`job`: `dialect`, `databases` (specs, the first one decides the score), `gold` (queries, any of which may be met), `pred`,
-        `mode`, `tolerance`, `permute`, `empty`, `limits`, `generated` (copies), `seed`, `runs` (of R-VES; 0 = none), `every`, `f1`."""
+        `mode`, `tolerance`, `permute`, `empty`, `limits`, `generated` (copies), `seed`, `runs` (of R-VES; 0 = none), `every` (steps between two counts; 0: time them by seconds), `f1`."""
         self._limits = Limits(**job["limits"])
         self._comparison = Comparison(Mode(job["mode"]), job["tolerance"], job["permute"])
         said: Said = {"executes": False, "correct": False, "luck": ""}
@@ -49,10 +49,9 @@ class Bench:
                 alive = self._against(database, job, alive, said, "" if number == 0 else f"on variant {number}: ", number == 0)
                 if not alive:
                     return said
-            base = self._database(job["dialect"], job["databases"][0])
             for number in range(job["generated"]):
                 self._tell("gold")
-                copy = self._copy(base, f"{job['seed']}:{number}", alive[0])
+                copy = self._copy(self._base(job), f"{job['seed']}:{number}", alive[0])
                 if copy is None:
                     continue
                 before = dict(said)
@@ -61,7 +60,7 @@ class Bench:
                     return {**before, "luck": said["evidence"]}
                 alive = left
             if job["runs"]:
-                said["ratio"] = self._timed(base, alive[0], job)
+                said["ratio"] = self._timed(self._base(job), alive[0], job)
             return {**said, "correct": True}
         except (_Unscorable, Unusable, TooMany) as error:
             return {"unscorable": str(error)}
@@ -129,6 +128,10 @@ class Bench:
         hints = Hints(seed, literals(gold))
         return self._kept((base.key, f"{seed} {gold}"), lambda: base.perturbed(hints))
 
+    def _base(self, job: Mapping[str, Any]) -> Database:
+        """The first database, looked up again: what is in use is never the one that has to go."""
+        return self._database(job["dialect"], job["databases"][0])
+
     def _kept(self, key: tuple[str, str], make: Callable[[], Any]) -> Any:
         found = self._databases.get(key)
         if found is None:
@@ -136,25 +139,32 @@ class Bench:
             if found is None:
                 return None
             self._databases[key] = found
-            while len(self._databases) > MOST_DATABASES:
+            room = self._limits.memory_mb * 1_000_000 // 4  # the rest is for queries
+            while len(self._databases) > 2 and (
+                len(self._databases) > MOST_DATABASES or sum(d.size for d in self._databases.values()) > room
+            ):
                 self._databases.popitem(last=False)[1].close()
         else:
             self._databases.move_to_end(key)
         return found
 
     def _timed(self, database: Database, gold: str, job: Mapping[str, Any]) -> float:
-        """How many times faster than the reference: by steps of the database's machine, or by processor seconds."""
-        steps = job["every"] == 1
-        cost: dict[str, list[float]] = {gold: [], job["pred"]: []}
-        for _ in range(1 if steps else job["runs"]):
-            for who, sql in (("gold", gold), ("pred", job["pred"])):
+        """How many times faster than the reference: by steps of the database's machine, or by processor seconds. 0 for a query that is
+        not in time this time."""
+        every = job["every"]
+        wanted: list[float] = []
+        got: list[float] = []
+        for _ in range(job["runs"]):
+            for who, sql, costs in (("gold", gold, wanted), ("pred", job["pred"], got)):
                 self._tell(who)
                 try:
-                    table = database.query(sql, self._limits, job["every"])
+                    table = database.query(sql, self._limits, every or 1000)
                 except QueryError as error:
-                    raise _Unscorable(f"it cannot be timed: {error}") from error
-                cost[sql].append(float(table.steps if steps else table.seconds) or 1e-9)
-        return time_ratio(cost[gold], cost[job["pred"]])
+                    if who == "pred":
+                        return 0.0
+                    raise _Unscorable(f"the reference cannot be timed: {error}") from error
+                costs.append(float(table.steps + every) if every else table.seconds or 1e-9)
+        return time_ratio(wanted, got)
 
 
 class _Unscorable(Exception):
