@@ -109,6 +109,18 @@ def check_recipe(recipe: Recipe) -> list[Finding]:
                 "set engine.workers = 1",
             )
         )
+    asked = recipe.filter.cascade
+    if (asked.appeal and len(recipe.filter.verifiers) < 2) or (
+        asked.escalate > 0 and len(recipe.filter.verifiers) + bool(recipe.filter.gates) < 2
+    ):
+        findings.append(
+            Finding(
+                "nothing_dearer",
+                f"filter.cascade.{'appeal' if asked.appeal else 'escalate'} with {len(recipe.filter.verifiers)} verifier: there is no "
+                "dearer one to ask",
+                "name a second, dearer verifier after the cheap one, or leave the setting out",
+            )
+        )
     worst = recipe.k * recipe.generate.max_tokens
     if recipe.budget.tokens is not None and recipe.budget.tokens < worst * (recipe.control.min_groups or 1):
         findings.append(

@@ -93,7 +93,12 @@ def test_the_answer_in_a_tools_output_pays_nothing():
 @pytest.mark.parametrize(
     ("mode", "text", "gold", "right"),
     [
-        ("hash", "#### 42\n" + "filler " * 80, "42", True),  # verl-project/verl#7274: only the last 300 characters were searched
+        (
+            "hash",
+            "#### 42\n" + "filler " * 80,
+            "42",
+            True,
+        ),  # verl-project/verl#7274: only the last 300 characters were searched
         (
             "boxed",
             "I looked at 17 things and gave up.",

@@ -266,3 +266,19 @@ def test_control_characters_of_a_file_never_reach_the_terminal(cli, place):
     given = [{"id": "a", "kind": "\x1b[31mred\u202e", "gold": "4", "prediction": "5", "expected": True}]
     said = cli("verify", "exact", write(place / "in.jsonl", given), "--out", place / "out.jsonl", "--workers", 1).stdout
     assert "\\x1b[31mred\\u202e" in said and "\x1b" not in said
+
+
+def test_a_verifier_with_rows_of_its_own_reads_its_own_fields(cli, place):
+    given = [
+        {
+            "id": "a",
+            "schema_sql": "CREATE TABLE t(a); INSERT INTO t VALUES (1), (2)",
+            "gold_sql": "SELECT a FROM t",
+            "pred_sql": sql,
+        }
+        for sql in ("SELECT a FROM t ORDER BY a DESC", "SELECT 1", None)
+    ]
+    found = cli.json("verify", "sql", write(place / "in.jsonl", [*given, {"id": "b"}]), "--out", place / "out.jsonl")
+    assert (found["correct"], found["wrong"], found["unscorable"]) == (1, 2, 1)
+    assert [r["correct"] for r in read(place / "out.jsonl")] == [True, False, False, None]
+    assert "no 'gold_sql'" in read(place / "out.jsonl")[3]["evidence"]

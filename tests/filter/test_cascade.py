@@ -1,5 +1,7 @@
 """Judging: what a verifier sees (invariant 9), and that its own faults never become rewards (invariant 3)."""
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -158,3 +160,52 @@ def test_stop_reason_reaches_the_verifier():
     verifier.judge = lambda task, text, stop: seen.append(stop) or scored(0.0, False)
     judge([], [verifier], of=rollout("r", stop=StopReason.MAX_TOKENS))
     assert seen == [StopReason.MAX_TOKENS]
+
+
+class Together:
+    """Judges only while as many as its barrier wants are at it."""
+
+    name, version, bounded, parallel = "together", "1", True, True
+
+    def __init__(self, many):
+        self.barrier = threading.Barrier(many)
+
+    def judge(self, task, text, stop):
+        self.barrier.wait(10)
+        if text == "boom":
+            raise RuntimeError("boom")
+        return Verdict(self.name, self.version, Status.SCORED, float(len(text)), True)
+
+
+def test_a_judge_that_may_be_called_from_several_threads_is_and_its_verdicts_stay_in_order():
+    from gfcr.filter.asking import InProcess, ask
+
+    items = [(task(), text, StopReason.EOS) for text in ("a", "boom", "ccc", "dddd", "", "bb")]
+    scores = [1.0, None, 3.0, 4.0, 0.0, 2.0]
+    assert [v.score for v in ask(Together(3), items, 3)] == scores
+    known = Verdict("v", "1", Status.SCORED, 9.0)
+    assert [v.score for v in InProcess(Together(2), 2).stream([known, *items])] == [9.0, *scores]
+    assert [v.score for v in ask(Together(1), items, 1)] == scores
+
+
+@pytest.mark.parametrize("fault", ["raises", "too few", "rubbish"])
+def test_many_verdicts_that_are_none_are_unscorable_each(fault):
+    from gfcr.filter.asking import ask
+
+    class Many:
+        name, version = "many", "1"
+
+        def judge_many(self, items):
+            if fault == "raises":
+                raise OSError("no route to the grader")
+            return [7] * (len(items) - (fault == "too few"))
+
+    found = ask(Many(), [(task(), "a", StopReason.EOS)] * 3)
+    assert [v.status for v in found] == [Status.UNSCORABLE] * 3
+    assert {v.evidence for v in found} == {
+        {
+            "raises": "OSError: no route to the grader",
+            "too few": "ValueError: gave 2 verdicts for 3 answers",
+            "rubbish": "returned int, not a Verdict",
+        }[fault]
+    }

@@ -251,3 +251,16 @@ def test_those_asked_for_certain_do_not_outweigh_those_asked_by_chance():
     found = judging.strata["cheap"]["right"]
     assert found.weight_right / found.weight == 0.5
     assert judging.rates("cheap")["false_positive"].value == pytest.approx(100 / 101)
+
+
+@pytest.mark.parametrize("cascade", [{"appeal": True}, {"escalate": 0.1}], ids=str)
+def test_nothing_dearer_to_ask_is_refused(cascade):
+    from gfcr.build import check_recipe
+    from gfcr.recipe import parse
+
+    alone = parse({"filter": {"verifiers": [EXACT], "cascade": cascade}})
+    assert [f.remedy for f in check_recipe(alone) if f.rule == "nothing_dearer"] == [
+        "name a second, dearer verifier after the cheap one, or leave the setting out"
+    ]
+    two = parse({"filter": {"verifiers": [FLIP, EXACT], "cascade": cascade}})
+    assert "nothing_dearer" not in {f.rule for f in check_recipe(two)}

@@ -180,3 +180,20 @@ def test_changed_tasks_are_refused(tmp_path: Path, gfcr_cli: Any) -> None:
     assert "tasks:" in gfcr_cli(1, "resume", str(path))
     tasks.unlink()
     assert f"there is no file {tasks}" in gfcr_cli(1, "resume", str(path))
+
+
+def test_measured_error_rates_and_the_verification_budget_survive_a_crash(place: Path, tmp_path: Path) -> None:
+    """A verifier that errs, held against the exact one by sampled escalation until 20 calls are spent: cut and resumed, the same."""
+    noisy = '{ name = "noisy", false_negative = 0.2, false_positive = 0.05 }'
+    sets = [
+        *resume.small(place),
+        EVERY,
+        f'filter.verifiers=[{noisy}, {{ name = "exact" }}]',
+        "filter.cascade={ escalate = 0.5, calls = 20 }",
+    ]
+    assert resume.finish(place / "measured", sets) == 0
+    uncut = resume.content(place / "measured")
+    rows = [json.loads(line) for line in (place / "measured" / "metrics.jsonl").read_text().splitlines()]
+    assert rows[-1]["verifier_calls"]["exact"] == 20 and rows[-1]["verifier_skipped"]["exact"] > 0
+    assert rows[-1]["verifier_rates"]["noisy"]["false_negative"]["n"] > 0
+    assert resume.crash_and_resume("rows.after_commit:exit:4", sets, uncut, tmp_path / "run") == ""

@@ -63,6 +63,7 @@ def verify(
     if kind == "run":
         return _verify_run(source, as_json)
     from gfcr import __version__
+    from gfcr.filter.asking import InProcess
     from gfcr.filter.judge_file import judge_file
     from gfcr.filter.judge_rows import Reader, column_map, resolve
     from gfcr.filter.killable import KillableVerifier
@@ -73,8 +74,13 @@ def verify(
         raise ConfigError("--out is the input itself", "name another file")
     names = column_map(columns)
     judge, case, settings = resolve(kind, function, overrides or ())
-    limit = timeout if timeout is not None else SAFETY if getattr(judge, "bounded", False) else SECONDS
-    verifier = KillableVerifier(judge, limit, workers or min(8, os.cpu_count() or 1))
+    bounded, many = bool(getattr(judge, "bounded", False)), workers or min(8, os.cpu_count() or 1)
+    limit = timeout if timeout is not None else SAFETY if bounded else SECONDS
+    verifier: KillableVerifier | InProcess
+    if bounded and timeout is None and (hasattr(judge, "judge_many") or getattr(judge, "parallel", False)):
+        verifier = InProcess(judge, many)  # it asks others itself, and keeps its own limits
+    else:
+        verifier = KillableVerifier(judge, limit, many)
     facts: dict[str, Any] = {
         "verifier": f"{verifier.name} {verifier.version}",
         "settings": settings,

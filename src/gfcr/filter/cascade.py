@@ -10,7 +10,6 @@ given, so nothing depends on which judgement ends first.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from gfcr.filter.answer import own_text
+from gfcr.filter.asking import ask
 from gfcr.filter.cascade_settings import CascadeSettings
 from gfcr.filter.judging import BUDGET_SPENT, Judging
 from gfcr.filter.places import with_evidence
@@ -144,7 +144,8 @@ class Cascade:
                 verdicts = [Verdict(judge.name, judge.version, Status.UNSCORABLE, evidence=spent)] * len(part)
                 self.judging.skipped[judge.name] += len(part)
             else:
-                verdicts = _ask(judge, part, self.workers)
+                asked = [(c.task, c.text, c.rollout.stop) for c in part]
+                verdicts = ask(judge, asked, self.workers, [c.rollout.id for c in part])
                 seconds, tokens = sum(v.seconds for v in verdicts), sum(v.tokens for v in verdicts)
                 self.judging.book(judge.name, training, len(part), seconds, tokens)
             for case, verdict in zip(part, verdicts):
@@ -226,42 +227,6 @@ class Cascade:
 def _decision(verdict: Verdict) -> bool | None:
     """What a verdict says of correctness; an INVALID answer is wrong."""
     return False if verdict.status is Status.INVALID else verdict.correct
-
-
-def _ask(judge: Verifier, cases: list[_Case], workers: int) -> list[Verdict]:
-    """Its verdicts in order: many at once where it can, else one by one."""
-    if (many := getattr(judge, "judge_many", None)) is not None:
-        try:
-            found: list[Any] = list(many([(c.task, c.text, c.rollout.stop) for c in cases]))
-            if len(found) != len(cases):
-                raise ValueError(f"gave {len(found)} verdicts for {len(cases)} answers")
-        except Exception as error:  # its own fault says nothing about the policy
-            found = [error] * len(cases)
-        return [_verdict(judge, v, 0.0) for v in found]
-    if workers > 1 and len(cases) > 1 and getattr(judge, "parallel", False):
-        with ThreadPoolExecutor(workers) as threads:
-            return list(threads.map(lambda c: _run(judge, c), cases))
-    return [_run(judge, c) for c in cases]
-
-
-def _run(judge: Verifier, case: _Case) -> Verdict:
-    started, keyed = perf_counter(), getattr(judge, "judge_keyed", None)
-    try:
-        asked = (case.task, case.text, case.rollout.stop)
-        said: Any = judge.judge(*asked) if keyed is None else keyed(*asked, case.rollout.id)
-    except Exception as error:
-        said = error
-    return _verdict(judge, said, perf_counter() - started)
-
-
-def _verdict(judge: Verifier, said: Any, seconds: float) -> Verdict:
-    """What it said as a verdict; an exception or rubbish is UNSCORABLE."""
-    if isinstance(said, Verdict):
-        return said if said.seconds or not seconds else replace(said, seconds=seconds)
-    fault = (
-        f"{type(said).__name__}: {said}" if isinstance(said, Exception) else f"returned {type(said).__name__}, not a Verdict"
-    )
-    return Verdict(judge.name, judge.version, Status.UNSCORABLE, evidence=fault, seconds=seconds)
 
 
 def _score(scorer: StepScorer, cases: list[_Case]) -> list[Any]:

@@ -18,8 +18,9 @@ from time import monotonic
 from typing import Any
 
 from gfcr.errors import ConfigError, DataError
+from gfcr.filter.asking import InProcess, Item
 from gfcr.filter.judge_rows import Reader, Row
-from gfcr.filter.killable import Item, KillableVerifier
+from gfcr.filter.killable import KillableVerifier
 from gfcr.types import Status, StopReason, Verdict
 
 SYNC_SECONDS = 5.0
@@ -129,7 +130,7 @@ def fingerprint(path: Path) -> tuple[dict[str, Any], int]:
 def judge_file(
     source: Reader,
     out: Path,
-    verifier: KillableVerifier,
+    verifier: KillableVerifier | InProcess,
     facts: Mapping[str, Any],
     fresh: bool = False,
     progress: Callable[[int, int, Summary], None] | None = None,
@@ -167,7 +168,7 @@ def judge_file(
     return summary
 
 
-def _items(rows: Iterator[Row], waiting: deque[Row], verifier: KillableVerifier) -> Iterator[Item | Verdict]:
+def _items(rows: Iterator[Row], waiting: deque[Row], verifier: KillableVerifier | InProcess) -> Iterator[Item | Verdict]:
     """What is judged of each row, which waits for its verdict."""
     for row in rows:
         waiting.append(row)

@@ -155,9 +155,11 @@ class Judging:
         }
 
     def state_dict(self) -> dict[str, Any]:
+        """Seconds, which no resume repeats, stand apart from what it does."""
+        parts = {"use": self.use, "evaluation": self.evaluation}
         return {
-            "use": {name: [u.calls, u.seconds, u.tokens] for name, u in self.use.items()},
-            "evaluation": {name: [u.calls, u.seconds, u.tokens] for name, u in self.evaluation.items()},
+            **{part: {name: [u.calls, u.tokens] for name, u in found.items()} for part, found in parts.items()},
+            **{f"{part}_seconds": {name: u.seconds for name, u in found.items()} for part, found in parts.items()},
             "strata": {
                 name: {said: [getattr(s, key) for key in _STRATUM] for said, s in parts.items()}
                 for name, parts in self.strata.items()
@@ -167,8 +169,10 @@ class Judging:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """In place: the cascade and the ledger share this object."""
-        self.use = {name: Use(*values) for name, values in state.get("use", {}).items()}
-        self.evaluation = {name: Use(*values) for name, values in state.get("evaluation", {}).items()}
+        for part in ("use", "evaluation"):
+            seconds = state.get(f"{part}_seconds", {})
+            found = {name: Use(calls, seconds.get(name, 0.0), tokens) for name, (calls, tokens) in state.get(part, {}).items()}
+            setattr(self, part, found)
         self.strata = {
             name: {said: Stratum(*values) for said, values in parts.items()} for name, parts in state.get("strata", {}).items()
         }

@@ -18,14 +18,13 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from gfcr.errors import ConfigError
+from gfcr.filter.asking import Item
 from gfcr.filter.pool.cache import VerdictCache
 from gfcr.filter.pool.pool import Pool
 from gfcr.filter.pool.worker import Answer, Broken, Late, Limits
 from gfcr.filter.slots import StepScorer, Verifier
 from gfcr.types import Status, StopReason, Task, Verdict
 
-Item = tuple[Task, str, StopReason]
-"""What is judged: task, text, how it ended."""
 __all__ = ["Broken", "Item", "Killable", "KillableSteps", "KillableVerifier", "Limits", "contained"]
 WINDOW = 16
 """Calls per process that `stream` keeps on their way."""
