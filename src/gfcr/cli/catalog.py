@@ -74,13 +74,18 @@ def describe(found: Method) -> dict[str, Any]:
             {
                 "name": name,
                 "type": _type(info.annotation),
-                "default": None if info.is_required() else info.get_default(call_default_factory=True),
+                "default": None if info.is_required() else _data(info.get_default(call_default_factory=True)),
                 "required": info.is_required(),
                 "meaning": " ".join((info.description or "").split()),
             }
             for name, info in found.settings.model_fields.items()
         ],
     }
+
+
+def _data(default: Any) -> Any:
+    """A default as JSON data: a section of settings is a mapping."""
+    return default.model_dump(mode="json") if hasattr(default, "model_dump") else default
 
 
 def _type(annotation: Any) -> str:
