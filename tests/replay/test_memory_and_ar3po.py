@@ -1,13 +1,14 @@
 """Replay: what enters, what leaves, what comes back; and AR3PO's two options from recipe to batch."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from gfcr.replay.memory import Memory, MemorySettings
 from gfcr.replay.store_rules import CorrectAnswers
-from gfcr.types import Artifact, ArtifactKind, Drop, Role, SegmentKind
+from gfcr.types import Artifact, ArtifactKind, Drop, Role, SegmentKind, Signals, Span, Status, Verdict
 from group_cases import action, group, member, plain, rollout, signals
 from lifecycle_cases import SCORED, batch_of, lab, letters, row_advantages, tasks
 
@@ -38,6 +39,15 @@ def test_equal_answers_to_one_task_are_kept_once_and_may_come_back_after_evictio
     assert memory.add(artifact("other-task", "u", n=3))[0]
     memory.add(artifact("longer", n=4))
     assert memory.add(artifact("again", n=3))[0]
+
+
+def test_places_and_answers_of_verdicts_come_back():
+    verdict = Verdict("v", "1", Status.SCORED, 1.0, True, answer="5", spans=(Span(1, 4, "line", 0.5), Span(7, 9)))
+    memory, one = Memory(MemorySettings()), artifact("one")
+    memory.add(replace(one, signals=Signals({"v": verdict}, "v", {"v": 1.0}, 1.0)))
+    back = Memory(MemorySettings())
+    back.load_state_dict(json.loads(json.dumps(memory.state_dict())), {"one": one.rollout}.__getitem__)
+    assert back.of_task("t")[0].signals.verdicts == {"v": verdict}
 
 
 def test_memory_comes_back_from_json_with_order_verdicts_and_bounds():
