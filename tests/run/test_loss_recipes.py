@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -39,6 +41,42 @@ FIGURES = {
     "rft": {"nll"},
 }
 KINDS = set().union(*FIGURES.values())
+
+
+PAIRS = (
+    "loss.kind=dpo",
+    "filter.credit={name='pairs', rule='cross', most=4, nll=0.1}",
+    "filter.admission.drop_zero_variance=false",
+    "replay.augment=none",
+    "replay.store=none",
+    "control.allocate=uniform",
+    "generate.topology.k=6",
+    "train.kl=0",
+    "train.minibatches=2",
+    "train.epochs=2",
+    "run.checkpoint_every=3",
+)
+
+
+def test_pairs_in_minibatches_survive_kill_9_in_the_middle(tmp_path: Path) -> None:
+    """The frozen reference, the optimiser between two checkpoints and the shuffle of pairs come back to the bit."""
+    overrides = [*resume.small(tmp_path), *PAIRS]
+    assert resume.finish(tmp_path / "whole", overrides) == 0
+    expected = resume.content(tmp_path / "whole")
+    with RunDirectory.read(tmp_path / "whole") as whole:
+        assert sum(row.get("train_pairs") or 0 for row in whole.metrics()) > 8
+        assert max(row.get("train_updates") or 0 for row in whole.metrics()) >= 4
+    kills = []
+    for step in (2, 4):
+        process = resume.start(tmp_path / "cut", overrides)
+        while process.exitcode is None and resume.committed(tmp_path / "cut") < step:
+            process.join(0.02)
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
+        kills.append((process.exitcode, resume.committed(tmp_path / "cut")))
+    assert [code for code, _ in kills] == [-9, -9] and 2 <= kills[0][1] < 7
+    assert resume.finish(tmp_path / "cut", overrides) == 0
+    assert resume.differences(tmp_path / "cut", expected) == []
 
 
 class Cut(Exception):

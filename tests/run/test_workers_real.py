@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +19,56 @@ from gfcr.run.directory import RunDirectory, RunDirectoryError
 from gfcr.run.session import Session
 from gfcr.types import StopReason
 
-TWO = ("engine.workers=2", "budget.steps=3", "run.checkpoint_every=2")
+TWO = ("engine.workers=2", "budget.steps=3", "run.checkpoint_every=2", "control.retries=10")
 
 
-def test_a_crash_in_the_middle_leaves_no_trace(tmp_path: Path) -> None:
-    overrides = [*resume.small(tmp_path), *TWO]
-    assert resume.finish(tmp_path / "uncut", overrides) == 0
-    uncut = resume.content(tmp_path / "uncut")
-    assert resume.crash_and_resume("rows.before_commit:exit:3", overrides, uncut, tmp_path / "cut") == ""
+@pytest.fixture(scope="module")
+def uncut(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], dict[str, Any]]:
+    """(overrides, content) of the run that nothing disturbs."""
+    place = tmp_path_factory.mktemp("uncut")
+    overrides = [*resume.small(place), *TWO]
+    assert resume.finish(place / "run", overrides) == 0
+    return overrides, resume.content(place / "run")
+
+
+def test_a_crash_in_the_middle_leaves_no_trace(uncut: tuple[list[str], dict[str, Any]], tmp_path: Path) -> None:
+    overrides, expected = uncut
+    assert resume.crash_and_resume("rows.before_commit:exit:3", overrides, expected, tmp_path / "cut") == ""
+
+
+def workers_of(pid: int) -> list[int]:
+    """Worker processes of a run."""
+    found = []
+    for place in Path("/proc").iterdir():
+        with suppress(OSError, ValueError):
+            if b"gfcr.engine.workers.serve" in (place / "cmdline").read_bytes():
+                parent = int((place / "stat").read_text().rpartition(")")[2].split()[1])
+                found += [int(place.name)] * (parent == pid)
+    return found
+
+
+def test_a_worker_that_is_killed_again_and_again_ends_the_run_with_the_reason(
+    uncut: tuple[list[str], dict[str, Any]], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """From outside, with kill -9, from the first committed step on: the run neither hangs nor goes on with half its engine."""
+    overrides, expected = uncut
+    path = tmp_path / "run"
+    process = resume.start(path, overrides)
+    killed: set[int] = set()
+    end = time.monotonic() + 300
+    while process.exitcode is None and time.monotonic() < end:
+        if resume.committed(path) >= 1:
+            for pid in workers_of(process.pid):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                    killed.add(pid)
+        process.join(0.05)
+    assert process.exitcode == resume.REFUSED and len(killed) >= 4
+    said = capfd.readouterr().err
+    assert "worker 1 was killed by signal 9" in said and "remedy: look at the memory" in said and "Traceback" not in said
+    assert 1 <= resume.committed(path) < 3
+    assert resume.finish(path, overrides) == 0
+    assert resume.differences(path, expected) == []
 
 
 class Killing:
