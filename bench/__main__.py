@@ -19,6 +19,7 @@ BENCHES = {
     "resume": "every failpoint in every mode, and 30 random kills: bit-equal?",
     "control": "the four-module recipe with shuffled rewards: nothing may be learnt",
     "pool_d": "plain GRPO on pool D, 350,000 tokens, 3 seeds",
+    "noise": "pool D on a verifier that errs, with and without correction, 5 arms, 3 seeds",
     "trl": "TRL's own GRPO against gfcr inside TRL and the reference trainer: CPU seconds to accuracy .7 on pool D",
     "tables": "compare.json to Markdown",
     "all": "all short ones with machine facts, JSON and Markdown; --quick: minutes",

@@ -86,8 +86,19 @@ def pool_d(r: Result) -> str:
     return table(["pool D, plain GRPO, end", f"mean ± sd of {len(r['curves'])} seeds"], rows)
 
 
+def noise(r: Result) -> str:
+    ahead = {d["arm"]: d for d in r["differences"]}
+    rows = []
+    for name, arm in r["arms"].items():
+        auc, final = (f"{arm[m]['mean']:.3f} ± {arm[m]['sd'] or 0:.3f}" for m in ("auc", "final"))
+        gap = f"{ahead[name]['value']:+.3f} [{ahead[name]['low']:+.3f}, {ahead[name]['high']:+.3f}]" if name in ahead else ""
+        rows.append([name, auc, final, gap])
+    head = [f"pool D, {r['tokens']:,} tokens", f"AUC, {len(r['seeds'])} seeds", "final", "AUC − clean (95 %)"]
+    return table(head, rows)
+
+
 WRITERS: dict[str, Callable[[Result], str]] = {
-    f.__name__: f for f in (engine, workers, train_step, store, overhead, resume, control, pool_d)
+    f.__name__: f for f in (engine, workers, train_step, store, overhead, resume, control, pool_d, noise)
 }
 
 

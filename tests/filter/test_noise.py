@@ -1,5 +1,6 @@
 """Verifiers that err: the noisy one, the corrections (card F-23's statements), and rates measured against a trusted verifier."""
 
+import json
 import re
 from collections import Counter
 from dataclasses import replace
@@ -284,3 +285,27 @@ def test_noise_and_its_correction_through_the_recipe():
     assert row_advantages(batch_of(round_)) == pytest.approx(wanted.tolist(), abs=1e-6)
     again = lab("rrrrwwww", k=8, seed=seed, **sections).drive()
     assert row_advantages(batch_of(again)) == row_advantages(batch_of(round_))
+
+
+def test_escalation_measures_the_rates_that_the_correction_uses_and_a_resume_keeps_them():
+    """A cheap verifier with errors, half of whose verdicts the exact one checks; 20 rounds of 8 groups of 8."""
+    sections = {
+        "filter": {
+            "verifiers": [{"name": "noisy", "label": "cheap", **NOISE}, {"name": "exact"}],
+            "cascade": {"escalate": 0.5},
+            "credit": {"name": "dr-grpo"},
+            "shape": {"name": "noise-correction", "trusted": "exact"},
+        }
+    }
+    run = lab("rrrwwwww", n_tasks=8, k=8, **sections)
+    for _ in range(20):
+        round_ = run.drive()
+    shape = run.slots.shape
+    found = shape.rates("cheap")
+    assert found.false_negative == pytest.approx(FN, abs=0.06) and found.false_positive == pytest.approx(FP, abs=0.03)
+    members = [m for g in round_.groups.values() for m in g.members.values() if m.in_loss]
+    assert {m.signals.primary for m in members} == {"cheap"} and any("exact" in m.signals.verdicts for m in members)
+    assert {round(m.signals.shaped, 9) for m in members} == {round(found.backward(c), 9) for c in (True, False)}
+    other = lab("rrrwwwww", n_tasks=8, k=8, **sections)
+    other.slots.shape.load_state_dict(json.loads(json.dumps(shape.state_dict())))
+    assert other.slots.shape.rates("cheap") == found

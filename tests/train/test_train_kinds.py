@@ -5,11 +5,16 @@ import math
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gfcr.errors import ConfigError
+from gfcr.filter.assemble import build_batch
 from gfcr.train.losses import cispo_loss, preference_loss, sequence_loss, value_loss
 from gfcr.train.settings import LossSettings, TrainSettings, ValueSettings, mismatch
-from gfcr.train.value import gae, whitened
+from gfcr.train.value import bilevel_gae, criticise, gae, whitened
+from gfcr.types import Credit, Normalise
+from group_cases import action, group, member, plain, rollout
 
 nan = float("nan")
 
@@ -125,6 +130,48 @@ def test_gae_is_the_discounted_sum_of_one_step_errors_and_rows_do_not_mix(gamma,
 
 def test_lambda_one_is_return_minus_value():
     assert gae(np.array([1.0, 0.0, 2.0]), np.array([0.5, 0.1, 0.2]), np.array([3]), 1.0, 1.0) == pytest.approx([2.5, 1.9, 1.8])
+
+
+def test_bilevel_gae_by_hand():
+    """Turns of 2, 1 and 1 tokens (gamma .5, lambda .8, turn gamma .9). Turns: V .4, .6, .7, rewards 0, 1, 2: deltas 1.3, 1.03, .14;
+    A = 1.3, 1.03 + .72 * 1.3 = 1.966, .14 + .72 * 1.966 = 1.55552. Inside the first: its end has the return 1.95552 as reward, so
+    A = 1.55552 there and .5 * .4 - .2 + .4 * 1.55552 before it. Its reward of exactly 0 is a reward."""
+    rewards, values = np.array([0.0, 0.0, 1.0, 2.0]), np.array([0.2, 0.4, 0.6, 0.7])
+    found = bilevel_gae(rewards, values, np.array([4]), np.array([False, True, True, True]), 0.5, 0.8, 0.9)
+    assert found == pytest.approx([0.622208, 1.55552, 1.966, 1.3])
+
+
+@given(st.lists(st.lists(st.integers(1, 4), min_size=0, max_size=3), min_size=1, max_size=4), st.integers(0, 99))
+def test_bilevel_gae_without_discount_is_gae_and_rows_do_not_mix(rows, seed):
+    """With lambda = 1 and no discount both are return minus value, where rewards stand at the ends of turns."""
+    rng = np.random.default_rng(seed)
+    lengths = np.array([sum(row) for row in rows])
+    ends = np.array([t == n - 1 for row in rows for n in row for t in range(n)], bool)
+    rewards, values = rng.normal(size=len(ends)) * ends, rng.normal(size=len(ends))
+    found = bilevel_gae(rewards, values, lengths, ends, 1.0, 1.0, 1.0)
+    assert found == pytest.approx(gae(rewards, values, lengths, 1.0, 1.0))
+    at = 0
+    for length in lengths:
+        part = slice(at, at + length)
+        alone = bilevel_gae(rewards[part], values[part], lengths[lengths == length][:1], ends[part], 0.9, 0.8, 0.7)
+        assert bilevel_gae(rewards, values, lengths, ends, 0.9, 0.8, 0.7)[part] == pytest.approx(alone)
+        at += length
+
+
+def test_turns_end_where_somebody_else_speaks():
+    made = group([], "g")
+    for name, reward in (("a", 1.0), ("b", 0.0)):
+        one = made.members[name] = member(name, reward, bool(reward))
+        one.rollout = rollout(name, plain("prompt", 2), action(2), plain("observation", 1), action(1))
+        rewards = np.array([0, 0, 0, 0, 0, reward], np.float32)
+        one.credit = Credit(None, rewards=rewards)
+    batch = build_batch([made], Normalise.TOKEN_MEAN, None, 0, 0)
+    values = np.where(batch.rl_mask, 0.5, np.nan)
+    settings = ValueSettings(turn_gamma=0.5, gamma=1.0, lam=0.0, whiten=False)
+    advantages, critic = criticise(batch, values, settings)
+    # the last turns' errors are .5 and -.5; the first ones end with .5 * V' - V = -.25, and return .25; inside them V' - V = 0
+    assert advantages[batch.rl_mask] == pytest.approx([0, -0.25, 0.5, 0, -0.25, -0.5])
+    assert critic.returns[batch.rl_mask] == pytest.approx([0.5, 0.25, 1.0, 0.5, 0.25, 0.0])
 
 
 def test_whitening_is_that_of_verl_and_knows_what_it_cannot_whiten():

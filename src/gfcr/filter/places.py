@@ -99,13 +99,13 @@ def _runs(places: np.ndarray) -> list[tuple[int, int]]:
 def with_evidence(signals: Signals, rollout: Rollout, decode: Decode) -> Signals:
     """The signals with a step score of kind `evidence` for every place that a verdict points at; its source is
     `VERIFIER:KIND OF PLACE`, its value the place's (None where it is only pointed at)."""
-    named = [(verdict.verifier, span) for verdict in signals.verdicts.values() for span in verdict.spans]
+    named = [(name, span) for name, verdict in signals.verdicts.items() for span in verdict.spans]
     if not named:
         return signals
     found = token_spans(rollout, decode, [(span.start, span.end) for _, span in named])
     scores = [
-        StepScore(start, end, "evidence", span.value, source=f"{verifier}:{span.kind}")
-        for (verifier, span), runs in zip(named, found)
+        StepScore(start, end, "evidence", span.value, source=f"{name}:{span.kind}")
+        for (name, span), runs in zip(named, found)
         for start, end in runs
     ]
     return replace(signals, steps=(*signals.steps, *scores))

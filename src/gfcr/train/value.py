@@ -66,6 +66,26 @@ def gae(rewards: np.ndarray, values: np.ndarray, lengths: np.ndarray, gamma: flo
     return out[row, column]
 
 
+def bilevel_gae(
+    rewards: np.ndarray, values: np.ndarray, lengths: np.ndarray, ends: np.ndarray, gamma: float, lam: float, turn_gamma: float
+) -> np.ndarray:
+    """Advantages, float64[n], over turns and then inside them (bi-level GAE: RAGEN, arXiv:2504.20073).
+
+    First GAE over each row's turns: reward of a turn, V at its last token, `turn_gamma`. Then GAE inside each turn by itself, with the
+    turn's return (advantage + V at its end) as the reward of its last token. `ends`: bool[n], last tokens of turns, among them
+    every row's last; a reward of exactly 0 at an end is a reward (the official code finds ends by non-zero rewards).
+    """
+    turn = np.cumsum(ends) - ends  # the turn each token lies in
+    last = np.flatnonzero(ends)
+    per_turn = np.bincount(turn, rewards, minlength=len(last)) if len(last) else np.zeros(0)
+    row = np.repeat(np.arange(len(lengths)), lengths)
+    turns_of_row = np.bincount(row[last], minlength=len(lengths)).astype(np.int64)
+    high = gae(per_turn, values[last], turns_of_row[turns_of_row > 0], turn_gamma, lam)
+    inner = np.zeros(len(values))
+    inner[last] = high + values[last]
+    return gae(inner, values, np.diff(np.concatenate([[-1], last])), gamma, lam)
+
+
 def whitened(values: np.ndarray) -> np.ndarray:
     """Mean 0 and unbiased variance 1; a single number, or equal ones, become 0."""
     if len(values) < 2:
@@ -79,10 +99,21 @@ def criticise(batch: Batch, values: np.ndarray, settings: ValueSettings) -> tupl
     mask = batch.rl_mask
     assert batch.token_rewards is not None
     lengths = np.bincount(batch.row_of_token()[mask], minlength=len(batch))
-    known = values[mask]
-    raw = gae(batch.token_rewards[mask].astype(np.float64), known, lengths, settings.gamma, settings.lam)
+    known, rewards = values[mask], batch.token_rewards[mask].astype(np.float64)
+    if settings.turn_gamma is None:
+        raw = gae(rewards, known, lengths, settings.gamma, settings.lam)
+    else:
+        raw = bilevel_gae(rewards, known, lengths, _turn_ends(batch), settings.gamma, settings.lam, settings.turn_gamma)
     returns, advantages = np.full(len(mask), np.nan), np.full(len(mask), np.nan)
     returns[mask] = raw + known
     advantages[mask] = whitened(raw) if settings.whiten else raw
     spread = float(np.var(returns[mask])) if mask.any() else 0.0
     return advantages, Critic(values, returns, 1.0 - float(np.var(raw)) / spread if spread > 0 else None)
+
+
+def _turn_ends(batch: Batch) -> np.ndarray:
+    """bool[own tokens]: whether the next token is another's, or the row ends."""
+    own = np.flatnonzero(batch.rl_mask)
+    row = batch.row_of_token()[own]
+    follows = (np.diff(own) == 1) & (np.diff(row) == 0)
+    return np.concatenate([~follows, np.ones(min(len(own), 1), bool)])
