@@ -127,8 +127,11 @@ class Pointing:
         return self.verdict
 
 
-def test_a_refusal_points_too_and_places_outside_the_text_are_left_out():
-    gate = Pointing("gate", Verdict("gate", "1", Status.INVALID, spans=(Span(0, 2, "line", 0.0), Span(90, 95, "line"))))
+def test_a_refusal_points_too_and_neither_the_final_answer_nor_places_outside_the_text_are_evidence():
+    gate = Pointing(
+        "gate",
+        Verdict("gate", "1", Status.INVALID, spans=(Span(0, 2, "line", 0.0), Span(90, 95, "line"), Span(0, 3, "answer"))),
+    )
     made = rollout("r", plain(SegmentKind.PROMPT, 3), acted(np.asarray(encode_answer("a+0"), np.int32)))
     signals = Cascade(decoder, [gate], []).judge(task(), made)
     assert [(s.start, s.end, s.kind, s.value, s.source) for s in signals.steps] == [(3, 5, "evidence", 0.0, "gate:line")]

@@ -8,7 +8,7 @@ from gfcr.errors import ConfigError
 from gfcr.filter.admission import admit
 from gfcr.filter.assemble import build_batch
 from gfcr.filter.credit.adjust import Evidence
-from gfcr.filter.credit.gigpo import GiGPO, turns
+from gfcr.filter.credit.gigpo import GiGPO, share_alone, turns
 from gfcr.filter.credit.process import ProcessGRPO
 from gfcr.filter.shape.steps import StepScoreShape
 from gfcr.filter.steps import aggregate, first_wrong, has_wrong_step, on_trained_path, process_f1, scored_steps
@@ -156,6 +156,17 @@ def test_gigpo_adds_the_turns_own_rewards_and_an_abstention_adds_nothing():
     found = by_turn(made, GiGPO(GiGPO.Settings(gamma=1.0, over="episodes"), BUILD))
     # episodes .5 and 0; first turns return .5 and 0, second ones 1 and 0
     assert found[0] == pytest.approx([0.25 + 0.25, 0.25 + 0.5]) and found[1] == pytest.approx([-0.5, -0.75])
+
+
+def test_the_share_of_turns_alone_in_their_state_is_reported():
+    made = of(
+        episode("a", 1.0, [2, 3, 2], ["s1", "s2", "end"]),
+        episode("b", 0.0, [2, 2], ["s1", "end"]),
+        episode("c", 0.0, [1], ["end"]),
+    )
+    assert share_alone([made]) == pytest.approx(1 / 5)  # s2 alone; the single-turn answer is none of several
+    assert step_metrics([made], [])["share_turns_alone"] == pytest.approx(1 / 5)
+    assert share_alone([group([1.0, 0.0])]) is None
 
 
 def test_gigpo_says_when_the_environment_gives_no_states():
@@ -306,3 +317,8 @@ def test_evidence_tokens_without_a_loss_stay_without():
     assert one.credit.advantage == pytest.approx([0, 0, 1, 0.7, 0, 0, 0.7, 1])
     assert made.members["b"].credit.advantage == 1.0
     assert rows(build_batch([made], Normalise.TOKEN_MEAN, None, 0, 0))[0] == pytest.approx([1, 0.7, 0.7, 1])
+
+
+def test_the_place_of_the_final_answer_is_no_evidence():
+    with pytest.raises(ConfigError, match="where the final answer stands"):
+        Evidence.Settings(kinds=("line", "answer"))

@@ -9,6 +9,14 @@ from bench import resume
 
 from gfcr.run.session import Session
 
+NOISE = (
+    "filter.verifiers=[{name = 'noisy', false_negative = 0.2, false_positive = 0.05}, {name = 'exact'}]",
+    "filter.cascade.escalate=0.5",
+    "filter.shape={name = 'noise-correction', trusted = 'exact', least = 1}",
+    "filter.steps=program-steps",
+    "filter.credit=dr-grpo",
+    "filter.credit_batch=[{name = 'xrpo-sharpening'}, {name = 'withhold-wrong-steps', where = 'step'}]",
+)
 LINEAR = ("generate.topology=linear", "control.groups=9")
 
 
@@ -27,8 +35,14 @@ def small(path: Path, recipe: str, *overrides: str) -> Session:
         ("reinforce_pp", LINEAR),
         ("maxrl", ()),
         ("mopps", ("filter.shape=kimi-length",)),
+        ("grpo", NOISE),
     ],
-    ids=["reinforce++ on single answers", "maxrl", "mopps, with a length reward"],
+    ids=[
+        "reinforce++ on single answers",
+        "maxrl",
+        "mopps, with a length reward",
+        "noise, measured and corrected, and two changes to credit",
+    ],
 )
 def test_it_trains_and_resumes_bit_equal(tmp_path: Path, recipe: str, overrides: tuple[str, ...]) -> None:
     whole = small(tmp_path / "whole", recipe, *overrides)

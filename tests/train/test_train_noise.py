@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from train_cases import lab_model
 
 from gfcr.train.settings import TrainSettings
 from gfcr.train.trainer import Trainer
 from lifecycle_cases import batch_of, lab
-from train_cases import lab_model
 
 RATES = {"false_negative": 0.2, "false_positive": 0.05}
 TWICE = {"false_negative": 0.4, "false_positive": 0.1}

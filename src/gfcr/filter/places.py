@@ -18,6 +18,8 @@ from gfcr.filter.answer import own_turns
 from gfcr.types import Rollout, Signals, StepScore
 
 Decode = Callable[[np.ndarray], str]
+FINAL = "answer"
+"""Kind of the place of the final answer."""
 
 
 class TurnText:
@@ -98,8 +100,9 @@ def _runs(places: np.ndarray) -> list[tuple[int, int]]:
 
 def with_evidence(signals: Signals, rollout: Rollout, decode: Decode) -> Signals:
     """The signals with a step score of kind `evidence` for every place that a verdict points at; its source is
-    `VERIFIER:KIND OF PLACE`, its value the place's (None where it is only pointed at)."""
-    named = [(name, span) for name, verdict in signals.verdicts.items() for span in verdict.spans]
+    `VERIFIER:KIND OF PLACE`, its value the place's (None where it is only pointed at). Where the final answer stands is no
+    evidence: verdicts have that place for readers."""
+    named = [(name, s) for name, verdict in signals.verdicts.items() for s in verdict.spans if s.kind != FINAL]
     if not named:
         return signals
     found = token_spans(rollout, decode, [(span.start, span.end) for _, span in named])

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from gfcr.filter.credit.gigpo import share_alone
 from gfcr.filter.steps import has_wrong_step
 from gfcr.run.ledger import Ledger
 from gfcr.types import Decision, Group, GroupState, Role, SegmentKind, Status
@@ -42,6 +43,7 @@ def step_metrics(groups: Sequence[Group], decisions: Sequence[Decision]) -> dict
         "share_right_with_wrong_step": _mean(
             [wrong for m in members if m.signals.correct and (wrong := has_wrong_step(m)) is not None]
         ),
+        "share_turns_alone": share_alone(closed),
         "groups": len(groups),
         "groups_trained": sum(any(m.credit is not None for m in g.members.values()) for g in closed),
         "groups_abandoned": sum(g.state is GroupState.ABANDONED for g in groups),

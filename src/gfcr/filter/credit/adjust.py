@@ -11,10 +11,12 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from gfcr.context import Build
+from gfcr.errors import ConfigError
 from gfcr.filter.credit.batch import rl_tokens
+from gfcr.filter.places import FINAL
 from gfcr.filter.slots import BatchCredit
 from gfcr.filter.steps import WRONG, has_wrong_step, on_trained_path, scored_steps
 from gfcr.registry import Faithfulness, FrozenModel, Slot, method
@@ -131,10 +133,21 @@ class Evidence:
         weight: float = Field(0.3, ge=0)
         """Subtracted from the advantage (official code: .3)."""
         kinds: tuple[str, ...] = ("line",)
-        """Kinds of `Verdict.spans` that count; empty = all."""
+        """Kinds of `Verdict.spans` that count; empty = all but `answer`, which says where the final answer stands, not what is
+        wrong."""
         scale: Literal["token", "answer"] = "token"
         """`token`: each token gets the weight, as the official code does. `answer`: weight times the answer's tokens over those
         pointed at, as intended there, so that a short line weighs as much as a long one."""
+
+        @field_validator("kinds")
+        @classmethod
+        def _evidence(cls, kinds: tuple[str, ...]) -> tuple[str, ...]:
+            if FINAL in kinds:
+                raise ConfigError(
+                    f"filter.credit_batch 'evidence': kinds has {FINAL!r}, which is where the final answer stands, right or wrong",
+                    "name kinds that point at a fault, such as 'line'",
+                )
+            return kinds
 
     def __init__(self, settings: Settings, build: Build) -> None:
         self.settings = settings

@@ -6,6 +6,7 @@ one in the task's own; a state met once adds 0; an episode alone in its group ge
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
@@ -18,7 +19,7 @@ from gfcr.filter.credit.group import GROUP_TRAITS, GroupBaseline, centred, stand
 from gfcr.filter.credit.supervised import reward_of
 from gfcr.filter.steps import scored_steps
 from gfcr.registry import Faithfulness, FrozenModel, Slot, method
-from gfcr.types import Credit, LossRole, Member, path_length
+from gfcr.types import Credit, Group, LossRole, Member, path_length
 
 Turns = list[tuple[int, int]]
 
@@ -115,6 +116,21 @@ class GiGPO(GroupBaseline):
         if len(values) < 2:
             return np.zeros(len(values))
         return centred(values) if how == "mean" else standardised(values, "sample", self.settings.eps)
+
+
+def share_alone(groups: Sequence[Group]) -> float | None:
+    """Share of turns that begin in a state which no other turn of their group begins in: at 1 the step part does nothing. None
+    without an answer of several turns."""
+    alone = total = 0
+    for group in groups:
+        found = [
+            _anchors(m, spans)
+            for m in group.fresh()
+            if len(spans := turns(m)) > 1 and len(m.rollout.state_keys) >= len(spans) - 1
+        ]
+        count = Counter(key for keys in found for key in keys)
+        alone, total = alone + sum(n == 1 for n in count.values()), total + count.total()
+    return alone / total if total else None
 
 
 def _anchors(member: Member, found: Turns) -> list[str]:
