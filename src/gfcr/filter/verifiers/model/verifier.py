@@ -11,6 +11,8 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from time import perf_counter
 from typing import Any
 
 from pydantic import Field
@@ -149,6 +151,7 @@ class ModelVerifier:
 
     def judge_many(self, cases: Sequence[Case]) -> list[Verdict]:
         """Verdicts in order; all questions run as one batch, those with a decoy as a second one."""
+        started = perf_counter()
         out: list[Verdict | None] = [self._without(case) for case in cases]
         open_ = [i for i, verdict in enumerate(out) if verdict is None]
         replies = self._ask([(cases[i], None) for i in open_])
@@ -172,6 +175,10 @@ class ModelVerifier:
                 out[i] = self._abstain("decoy", why, tokens)
             else:
                 out[i] = self._said(True, tokens)
+        each = (perf_counter() - started) / max(1, len(open_))  # they ran together
+        for i in open_:
+            if (verdict := out[i]) is not None:
+                out[i] = replace(verdict, seconds=each)
         return [verdict for verdict in out if verdict is not None]
 
     def _without(self, case: Case) -> Verdict | None:
