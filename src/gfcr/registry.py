@@ -128,6 +128,7 @@ INDEX: dict[Slot, dict[str, str]] = {
     Slot.VERIFIER: {
         "exact": "gfcr.filter.verifiers.exact:Exact",
         "answer": "gfcr.filter.verifiers.answer:Answer",
+        "math": "gfcr.filter.verifiers.math.verifier:Math",
         "choice": "gfcr.filter.verifiers.choice.verifier:Choice",
         "structured": "gfcr.filter.verifiers.structured.verifier:Structured",
         "vision": "gfcr.filter.verifiers.vision.verifier:Vision",

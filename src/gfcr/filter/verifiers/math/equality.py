@@ -52,7 +52,13 @@ def _as_written(a: Node, value: Fraction, b: Node, digits: int) -> bool:
     for p in (2, 5):
         while bottom % p == 0:
             bottom //= p
-    return bottom != 1 and abs(a[1] - value) < a[3]
+    return bottom != 1 and _rounds(a[1], a[3], value)
+
+
+def _rounds(decimal: Any, place: Any, value: Any) -> bool:
+    """Whether a decimal is the value rounded, or cut, at its last place."""
+    off = abs(decimal - value)
+    return bool(off * 2 <= place or (off < place and abs(decimal) < abs(value)))
 
 
 def _has_decimal(node: Node) -> bool:
@@ -65,10 +71,8 @@ def _within(decimal: Node, other: Node, budget: Budget) -> bool:
     mp = numbers.mp
     if mp.im(value):
         return False
-    return bool(
-        abs(value - mp.mpf(decimal[1].numerator) / decimal[1].denominator)
-        < mp.mpf(decimal[3].numerator) / decimal[3].denominator
-    )
+    written, place = (mp.mpf(x.numerator) / x.denominator for x in (decimal[1], decimal[3]))
+    return _rounds(written, place, mp.re(value))
 
 
 def _logs(node: Node) -> bool:

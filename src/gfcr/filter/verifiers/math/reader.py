@@ -49,7 +49,9 @@ class Reader(Calls):
             self.i += 1
             sign = c
         while True:
+            again = self.signs()  # 3 + -2
             term = self.product()
+            term = negative(term) if again else term
             parts.append(
                 negative(term)
                 if sign == "-"

@@ -18,7 +18,8 @@ def case(row: Mapping[str, Any]) -> tuple[Task, str]:
     for column in ("gold", "prediction"):
         if column not in row:
             raise ConfigError(
-                f"a row of `math` has no column {column!r} (it has {', '.join(map(str, row))})", "name it with the column map"
+                f"a row of `math` has no field {column!r}; it has {', '.join(map(str, row))}",
+                "name the column with --map gold=COLUMN,prediction=COLUMN",
             )
     prediction = row["prediction"]
     if prediction is not None and not isinstance(prediction, str):
