@@ -24,6 +24,18 @@ class L(list):
     def __getitem__(s,i): return 1
 def add(a,b): return L()
 """
+PATIENT = """\
+class Patient:
+    def __init__(self, told=None): self.told = told
+    def __sub__(self, other): return Patient(other)
+    __add__ = __radd__ = __rsub__ = __mul__ = __rmul__ = __sub__
+    def __abs__(self): return 0.0
+    def __neg__(self): return self
+    def __float__(self): return 0.0 if self.told else 1.0
+    def __round__(self, n=0): return 0
+    def __bool__(self): return self.told is None
+def add(a,b): return Patient()
+"""
 HONEST = [
     (
         """\
@@ -746,12 +758,6 @@ assert add(1,2)==[1,2,3]
 """,
     ),
     (
-        LIST_OF_LIES,
-        """\
-assert len(add(1,2))==3
-""",
-    ),
-    (
         """\
 def add(a,b):
     raise AssertionError
@@ -787,6 +793,64 @@ def add(a,b): return int
 """,
         """\
 assert add(2,3)==5
+""",
+    ),
+    (
+        PATIENT,
+        """\
+assert abs(add(2,3) - 5) < 1e-6
+""",
+    ),
+    (
+        PATIENT,
+        """\
+assert abs(5 - add(2,3)) < 1e-6
+""",
+    ),
+    (
+        PATIENT,
+        """\
+assert float(add(2,3) - 5) == 0.0
+""",
+    ),
+    (
+        PATIENT,
+        """\
+assert not (add(2,3) - 5)
+""",
+    ),
+    (
+        PATIENT,
+        """\
+assert round(add(2,3) - 5, 7) == 0
+""",
+    ),
+    (
+        PATIENT,
+        """\
+assert abs(-(add(2,3) - 5)) < 1e-6
+""",
+    ),
+    (
+        PATIENT,
+        """\
+import unittest
+class T(unittest.TestCase):
+    def test(self): self.assertAlmostEqual(add(2,3), 5)
+""",
+    ),
+    (
+        """\
+def change(item):
+    kind = type(item)
+    kind.__eq__ = lambda a, b: True
+    return item
+""",
+        """\
+class Item:
+    def __init__(self, n): self.n = n
+    def __eq__(self, other): return self.n == other.n
+assert change(Item(1)) == Item(2)
 """,
     ),
 ]

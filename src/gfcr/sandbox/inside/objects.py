@@ -76,7 +76,7 @@ class Objects(Link):
     def described(self, value: Any, base: type | None, content: Any) -> list[Any]:
         if isinstance(value, type):
             bases = [self.export(b) for b in value.__bases__ if b is not object]
-            own = [name for name in FORWARDED if any(name in kind.__dict__ for kind in value.__mro__ if kind is not object)]
+            own = [name for name in FORWARDED if any(name in kind.__dict__ for kind in _own(value))]
             return ["class", value.__name__, bases, own, issubclass(value, BaseException)]
         if isinstance(value, type(sys)):
             return ["module", value.__name__]
@@ -313,6 +313,13 @@ class Objects(Link):
 
     def fault(self, error: BaseException) -> list[Any]:
         return [self.exception(error), None]
+
+
+def _own(kind: type) -> list[type]:
+    """The classes whose special methods are the class's own: of a builtin's subclass, those before the builtin."""
+    base = base_of(kind)
+    classes = kind.__mro__ if base is None else kind.__mro__[: kind.__mro__.index(base)]
+    return [each for each in classes if each is not object]
 
 
 def _same(a: Any, b: Any) -> bool:

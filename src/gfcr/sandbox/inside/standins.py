@@ -1,7 +1,8 @@
 """Stand-ins on one side for objects on the other: classes, instances, functions, modules, errors.
 
-Invariants: a stand-in of an instance of a builtin's subclass is that builtin here, compared and added up here; no stand-in lets the
-other side decide a comparison with plain data where the line is strict (see Objects).
+Invariants: a stand-in of an instance of a builtin's subclass is that builtin here, compared and added up here; where the line is
+strict (see Objects), no stand-in lets the other side decide a comparison with plain data, neither at once nor by arithmetic that tells
+it what it is compared with (`abs(f(x) - 5) < 1e-6`).
 """
 
 from __future__ import annotations
@@ -56,8 +57,26 @@ _OUTPUT = (
     ),
 )
 FORWARDED = (*COMPARISONS, *ARITHMETIC, *_OUTPUT)
-_HELD = ("__call__", "__enter__", "__exit__", "__await__")
-"""Special methods that a builtin's subclass keeps on its own side; all others are the builtin's, here."""
+_HELD = (
+    *("__call__", "__enter__", "__exit__", "__await__", "__getitem__", "__setitem__", "__delitem__", "__len__", "__iter__"),
+    *("__reversed__", "__bool__", "__str__", "__repr__", "__format__"),
+)
+"""Special methods that a builtin's subclass may have of its own; all others are the builtin's, here."""
+_CONVERSIONS = (
+    *(
+        "__abs__",
+        "__neg__",
+        "__pos__",
+        "__invert__",
+        "__int__",
+        "__float__",
+        "__index__",
+        "__complex__",
+        "__round__",
+        "__bool__",
+    ),
+    *("__trunc__", "__floor__", "__ceil__"),
+)
 
 
 class Proxy:
@@ -135,14 +154,18 @@ def class_of(objects: Objects, handle: int, name: str, bases: list[Any], own: li
     held = data is not None or any(issubclass(p, _DATA) for p in parents)
     body: dict[str, Any] = {"_gfcr": objects, "_gfcr_handle": handle, "__module__": "the answer"}
     for special in own:
-        if special in FORWARDED and (not held or special in _HELD):
+        if special in (_HELD if held else FORWARDED):
             body[special] = _special(special)
     if "__eq__" in own and "__hash__" not in own and not held:
         body["__hash__"] = None
     if held:
         root = data or next(b for p in parents for b in p.__mro__ if b in _DATA)
         if root in CONTAINERS:
-            body |= {n: _mutator(n) for n in (*_public(root), "__setitem__", "__delitem__") if hasattr(root, n)}
+            body |= {
+                n: _mutator(n)
+                for n in (*_public(root), "__setitem__", "__delitem__", "__iadd__", "__ior__")
+                if hasattr(root, n)
+            }
             body["_gfcr_refresh"] = _refresh
     order = (*(parents or (Proxy,)), *((data,) if data is not None else ()))
     try:
@@ -175,14 +198,22 @@ def _special(name: str) -> Any:
         return wait
 
     def method(self: Any, *args: Any) -> Any:
-        strict = self._gfcr.strict and args and not isinstance(args[0], (Proxy, ProxyType))
-        if strict and name in COMPARISONS:
+        strict = self._gfcr.strict
+        told = strict and args and not isinstance(args[0], (Proxy, ProxyType))
+        if told and name in COMPARISONS:
             return NotImplemented
-        if strict and name == "__contains__":
+        if told and name == "__contains__":
             return any(item is args[0] or item == args[0] for item in self)
         result = self._gfcr.dunder(self, name, args)
-        if strict and name in ARITHMETIC and result is not NotImplemented and not isinstance(result, Proxy):
-            raise TypeError(f"{name} of an object of the answer's with plain data gives plain data, which is not taken from it")
+        if not strict or result is NotImplemented or (name not in ARITHMETIC and name not in _CONVERSIONS):
+            return result
+        told = (told and name in ARITHMETIC) or any("_gfcr_told" in getattr(one, "__dict__", ()) for one in (self, *args))
+        if told and not isinstance(result, Proxy):
+            raise TypeError(
+                f"{name} of an object of the answer's that was told plain data: what it gives is not taken for data"
+            )
+        if told:
+            result.__dict__["_gfcr_told"] = True
         return result
 
     method.__name__ = name

@@ -14,12 +14,15 @@ import sys
 
 from gfcr.sandbox.inside.link import Gone, Link
 from gfcr.sandbox.inside.objects import Objects
+from gfcr.sandbox.inside.standins import FORWARDED
 
 TYPE_CHECKING = False  # importing typing would double the start of a run
 if TYPE_CHECKING:
     from typing import Any
 
 HOME = "tests"
+_TOOLS = {"pytest", "_pytest", "hypothesis", "nose", "mock", "numpy", "scipy", "pandas", "sympy", "torch"}
+"""Modules that tests compare with: never the answer's, should it have files of that name."""
 _HIDDEN = ("gi_", "cr_", "ag_", "f_", "tb_", "co_", "func_", "im_")
 
 
@@ -34,9 +37,14 @@ class Side(Objects):
 
     def allow(self, op: str, target: Any, name: str) -> None:
         kind = target if isinstance(target, type) else type(target)
-        ours = kind.__module__ == HOME or (kind.__module__ == "unittest.mock" and op in ("call", "get"))
-        iterator = op == "dunder" and name in ("__iter__", "__next__")
-        if op == "call" or iterator or (ours and (op == "dunder" or not name.startswith(("_", *_HIDDEN)))):
+        ours = kind.__module__ == HOME and not hasattr(kind, "assertEqual")
+        mocked = kind.__module__ == "unittest.mock"
+        public = not name.startswith(("_", *_HIDDEN))
+        if op == "call" or (op == "get" and public and (ours or mocked)):
+            return
+        if op == "dunder" and name in FORWARDED and (ours or name in ("__iter__", "__next__")):
+            return
+        if op in ("set", "del") and ours and public and kind is not target:
             return
         raise PermissionError(f"the tests' {kind.__name__} does not give {name or op} to the answer")
 
@@ -96,7 +104,7 @@ class Finder:
     """Imports the answer's modules as stand-ins; standard modules stay the tests' own."""
 
     def __init__(self, side: Side, names: list[str]) -> None:
-        self.side, self.known = side, set(names)
+        self.side, self.known = side, {name for name in names if name.partition(".")[0] not in _TOOLS}
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name not in self.known:
@@ -154,7 +162,7 @@ def _outcome(plan: dict[str, Any]) -> dict[str, Any]:
     module = type(sys)(HOME)
     sys.modules[HOME] = module
     if isinstance(side, Side):
-        sys.meta_path.insert(0, Finder(side, plan["importable"]))
+        sys.meta_path.append(Finder(side, plan["importable"]))
     case = Case(side)
     try:
         module.__dict__.update(side.names(tree, plan["allowed"]))

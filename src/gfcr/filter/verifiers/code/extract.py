@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import textwrap
+from bisect import bisect_right
 from dataclasses import dataclass, field
 
 from gfcr.filter.texts.fences import Block, blocks
@@ -75,9 +76,11 @@ def _program(text: str) -> tuple[int, int]:
 
 def _last_outside(text: str, found: list[Block]) -> int:
     """One past the last end of a thought that stands in no fenced block; 0 where there is none."""
+    starts = [block.start for block in found]
     at = len(text)
     while (at := text.rfind(_END_OF_THOUGHT, 0, at)) >= 0:
-        if not any(block.start <= at < block.end for block in found):
+        n = bisect_right(starts, at) - 1
+        if n < 0 or at >= found[n].end:
             return at + len(_END_OF_THOUGHT)
     return 0
 

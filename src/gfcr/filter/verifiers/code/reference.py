@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gfcr.sandbox.settings import Limits
+from gfcr.types.ids import derive_id
 
 _LIMITS = {"time_s": "seconds", "memory_mb": "memory_mb", "procs": "procs", "file_mb": "file_mb"}
 _KEYS = {
@@ -107,8 +108,6 @@ def limited(limits: Limits, own: Mapping[str, float]) -> Limits:
 
 def held_back(tests: Tests, share: float, key: str) -> Tests:
     """The tests with a share of the cases hidden, the same ones every time; at least one stays public."""
-    from gfcr.types.ids import derive_id
-
     if share <= 0 or len(tests.cases) < 2:
         return tests
     n = min(len(tests.cases) - 1, max(1, round(share * len(tests.cases))))

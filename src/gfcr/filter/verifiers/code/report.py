@@ -107,9 +107,9 @@ def _words(report: Report, answer: Answer, level: Level) -> str:
     if level == "verdict":
         return ("not all cases passed" if not report.whole else counts) + notes
     open_ = level == "all" or (level == "case" and not failure.hidden)
-    parts = [failure.what if failure.fault is not Fault.WRONG or not (open_ and failure.shown) else failure.shown]
-    if open_ and failure.shown and failure.fault is not Fault.WRONG:
-        parts.append(failure.shown)
+    what = failure.what.partition(":")[0] if failure.hidden and level != "all" else failure.what  # errors quote their input
+    shown = failure.shown if open_ else ""
+    parts = [shown or what] if failure.fault is Fault.WRONG else [what, *filter(None, [shown])]
     if failure.where is not None:
         file, line = failure.where
         source = answer.source(file, line)
@@ -124,12 +124,3 @@ def _words(report: Report, answer: Answer, level: Level) -> str:
 
 def short(text: str, most: int = 80) -> str:
     return text if len(text) <= most else text[: most - 3] + "..."
-
-
-def shown(value: object) -> str:
-    """A value for evidence. Never raises, and always text that can be written."""
-    try:
-        text = repr(value)
-    except ValueError:  # an integer of more digits than Python prints
-        text = f"an integer of {value.bit_length()} bits" if isinstance(value, int) else f"a long {type(value).__name__}"
-    return short(text)

@@ -7,19 +7,18 @@ it likes on every line it has: each carries what it returned or printed, and not
 
 from __future__ import annotations
 
-import json
 import socket
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from gfcr.filter.verifiers.code.compare import same, same_output
+from gfcr.filter.verifiers.code.compare import same, same_output, shown
 from gfcr.filter.verifiers.code.extract import Answer
+from gfcr.filter.verifiers.code.line import Line, fate, tree
 from gfcr.filter.verifiers.code.reference import Case, Tests
-from gfcr.filter.verifiers.code.report import Failure, Fault, Report, short, shown
-from gfcr.sandbox.box import Box, Job, SandboxError
-from gfcr.sandbox.inside.judged import FLOOD
-from gfcr.sandbox.inside.wire import plain, value_of
+from gfcr.filter.verifiers.code.report import Failure, Fault, Report, short
+from gfcr.filter.verifiers.code.scripts import run_script
+from gfcr.sandbox.box import Box, Job
 from gfcr.sandbox.pump import Run, pump
 from gfcr.sandbox.settings import Limits, Sandbox
 
@@ -55,7 +54,12 @@ class Runner:
     def run(self, tests: Tests, strict: bool = True, together: bool = False) -> Report:
         """Raises SandboxError."""
         if tests.type in ("asserts", "unittest"):
-            return self._scripts(tests, strict, together)
+            box, apart = self._box(), None
+            if not together:
+                apart = self._start(self.sandbox, self.limits)
+                self._boxes.append(apart)
+            seconds = self._seconds()
+            return run_script(tests, self.answer, self._entry(tests), (box, apart), seconds, self.every, strict)
         failure: Failure | None = None
         done: list[bool] = []
         for case, (fault, value) in zip(tests.cases, self._results(tests)):
@@ -88,9 +92,12 @@ class Runner:
         if tests.type == "call":
             asked = f"{tests.fn}({_arguments(case)})"
             if fault is None:
-                if same(case.expected, value, tests.tolerance):
-                    return None
-                data = f"{asked} gave {shown(value)}, wanted {shown(case.expected)}"
+                try:
+                    if same(tree(case.expected), value, tests.tolerance):
+                        return None
+                except (ValueError, TypeError, KeyError, IndexError, ArithmeticError, RecursionError):
+                    return Failure(Fault.RUNTIME, "something that is no answer came on the channel", i, asked, case.hidden)
+                data = f"{asked} gave {shown(value)}, wanted {shown(tree(case.expected))}"
                 return Failure(Fault.WRONG, "a wrong value", i, data, case.hidden)
         else:
             asked = f"input {shown(case.input)}"
@@ -107,21 +114,21 @@ class Runner:
 
     def _calls(self, tests: Tests) -> Results:
         entry = self._entry(tests)
-        line: _Line | None = None
+        line: Line | None = None
         for case in tests.cases:
             seconds = self._seconds()
             if not seconds:
                 yield self._late(), None
                 return
             if line is None:
-                line = _Line(self._box(), self._job(entry, "wire", "link", "judged"))
+                line = Line(self._box(), self._job(entry, "wire", "link", "judged"))
                 self._lines.append(line.ours)
                 load = line.ask(["?", "load"], seconds)
                 if isinstance(load, Failure):
                     yield load, None
                     return
-            args = [plain(arg, _no_data) for arg in case.args]
-            named = {key: plain(value, _no_data) for key, value in case.named.items()}
+            args = [tree(arg) for arg in case.args]
+            named = {key: tree(value) for key, value in case.named.items()}
             answer = line.ask(["?", "call", tests.fn, args, named], seconds)
             if isinstance(answer, Failure):
                 yield answer, None
@@ -129,14 +136,7 @@ class Runner:
                     self.close()
                     line = None
             else:
-                try:
-                    value = value_of(answer[0])
-                except (ValueError, TypeError, KeyError, IndexError, RecursionError, ArithmeticError):
-                    yield Failure(Fault.RUNTIME, "something that is no answer came on the channel"), None
-                    self.close()
-                    line = None
-                    continue
-                yield None, value
+                yield None, answer[0]
 
     # Programs
 
@@ -150,7 +150,7 @@ class Runner:
                 return
             run = self._box().start(job, case.input.encode("utf-8", "surrogateescape"))
             in_time = pump([run], seconds, lambda run=run: run.over)  # type: ignore[misc]
-            failure = self._fate(run, in_time, seconds)
+            failure = fate(run, in_time, seconds)
             if failure is None and run.code:
                 failure = self._failed_program(run)
             if run.code is None:
@@ -171,105 +171,7 @@ class Runner:
         syntax = last.startswith(("SyntaxError", "IndentationError", "TabError")) and run.code == 1
         return Failure(Fault.SYNTAX if syntax else Fault.RUNTIME, short(f"{how}: {last}" if last else how, 200), where=where)
 
-    # Test scripts
-
-    def _scripts(self, tests: Tests, strict: bool, together: bool) -> Report:
-        entry = self._entry(tests)
-        options = {
-            "code": tests.code,
-            "all": self.every,
-            "strict": strict,
-            "together": together,
-            "allowed": [*tests.defines],
-            "importable": _modules(self.answer),
-            "longest": self.limits.output_kb << 10,
-        }
-        common = ("wire", "link", "standins", "objects")
-        ours, theirs = socket.socketpair()
-        with ours:
-            if together:
-                with theirs:
-                    job = Job(self.answer.files, entry, (*common, "judged", "tests"), options)
-                    judged = tester = self._box().start(job, channels=[theirs.fileno()], channel=ours)
-            else:
-                a, b = socket.socketpair()
-                with theirs, a, b:
-                    judged = self._box().start(self._job(entry, *common, "judged", "played"), channels=[a.fileno()])
-                    other = self._start(self.sandbox, self.limits)
-                    self._boxes.append(other)
-                    job = Job({}, entry, (*common, "tests"), options)
-                    tester = other.start(job, channels=[b.fileno(), theirs.fileno()], channel=ours)
-            seconds = self._seconds()
-            runs = [judged] if together else [judged, tester]
-
-            def done() -> bool:
-                return bool(tester.frames) or tester.over or judged.breach is not None
-
-            in_time = pump(runs, seconds, done)
-            return self._told(tests, judged, tester, in_time, seconds)
-
-    def _told(self, tests: Tests, judged: Run, tester: Run, in_time: bool, seconds: float) -> Report:
-        one = Report(1, 0, (0, int(not tests.hidden)), (0, int(tests.hidden)))
-        if not tester.frames:
-            failure = self._fate(judged, in_time, seconds)
-            if failure is None and tester is not judged and tester.over and judged.breach is None:
-                ended = tester.breach or f"they ended with code {tester.code}"
-                failure = Failure(Fault.RUNTIME, f"the tests did not end well: {ended}")
-            failure = failure or Failure(Fault.RUNTIME, _ended(judged))
-            return one.plus(Report(failure=_of(failure, tests)))
-        try:
-            (_, told) = json.loads(tester.frames[0])
-            return self._report(tests, told, judged)
-        except (ValueError, TypeError, KeyError):
-            return one.plus(Report(failure=_of(Failure(Fault.RUNTIME, "something that is no report came"), tests)))
-
-    def _report(self, tests: Tests, told: dict[str, Any], judged: Run) -> Report:
-        if "invalid" in told:
-            return Report(unscorable=str(told["invalid"]))
-        found = told.get("load") or told["failure"]
-        total, passed = (1, 0) if "load" in told else (int(told["total"]), int(told["passed"]))
-        failure = None
-        if found is not None:
-            text = (
-                f"{found['error']}: {found['text']}"
-                if found.get("error") and found["text"]
-                else found.get("error") or found["text"]
-            )
-            if found["kind"] == "died":
-                pump([judged], 1.0, lambda: judged.over)
-                limit = self._fate(judged, True, 0.0)
-                failure = limit or Failure(Fault.RUNTIME, _ended(judged))
-            else:
-                where = (str(found["where"][0]), int(found["where"][1])) if found.get("where") else None
-                test = str(found.get("test") or "")
-                line = f"line {found['line']} of the tests: " if found.get("line") else ""
-                wrong = found["kind"] == "wrong"
-                data = f"{line}{short(test, 160)}" + (f" ({short(found['text'], 120)})" if wrong and found["text"] else "")
-                what = "a failed test" if wrong else short(str(text), 200)
-                failure = Failure(
-                    Fault(found["kind"]), what, int(found.get("case") or 0), data if test else "", tests.hidden, where
-                )
-            failure = _of(failure, tests)
-        counts = (passed, total)
-        whole = failure is None or self.every or total == 1
-        return Report(
-            total, passed, (0, 0) if tests.hidden else counts, counts if tests.hidden else (0, 0), failure=failure, whole=whole
-        )
-
     # What they share
-
-    def _fate(self, run: Run, in_time: bool, seconds: float) -> Failure | None:
-        """The limit that a run broke, if it broke one. Raises SandboxError for a fault of the sandbox's."""
-        if run.ours:
-            raise SandboxError(f"{run.breach}", "try again; if it lasts, look at the machine's memory and process limits")
-        if run.breach is not None:
-            kind = Fault.OUTPUT if "output" in run.breach else Fault.MEMORY if "MiB" in run.breach else Fault.RUNTIME
-            return Failure(kind, run.breach)
-        if run.code == FLOOD:
-            return Failure(Fault.OUTPUT, f"more than {self.limits.output_kb} KiB of output")
-        if not in_time:
-            return Failure(Fault.TIME, f"not done after {seconds:.3g} s")
-        return None
 
     def _box(self) -> Box:
         """The sandbox in use, or a fresh one."""
@@ -293,74 +195,8 @@ class Runner:
         return (known or python or [tests.entry or "solution.py"])[0] or "solution.py"
 
 
-class _Line:
-    """Questions to a judged process."""
-
-    def __init__(self, box: Box, job: Job) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self.run = box.start(job, channels=[theirs.fileno()], channel=ours)
-        self.ours = ours
-
-    def ask(self, question: list[Any], seconds: float) -> list[Any] | Failure:
-        """The answer's parts. Raises SandboxError."""
-        run = self.run
-        run.send(json.dumps(question).encode())
-        in_time = pump([run], seconds, lambda: bool(run.frames) or run.over or run.cut_off)
-        if not run.frames:
-            if run.cut_off and not run.over:  # its code follows
-                pump([run], 1.0, lambda: run.over)
-            if run.ours:
-                raise SandboxError(f"{run.breach}", "try again; if it lasts, look at the machine's memory and process limits")
-            return self._fate(in_time, seconds)
-        try:
-            kind, *parts = json.loads(run.frames.popleft())
-            if kind == "=" and len(parts) <= 1:
-                return parts or [None]
-            what, name, text, where = parts
-            place = (str(where[0]), int(where[1])) if where else None
-            if what == "unplain":
-                return Failure(Fault.WRONG, f"it returned {short(text, 160)}")
-            return Failure(Fault.SYNTAX if what == "syntax" else Fault.RUNTIME, short(f"{name}: {text}", 200), where=place)
-        except (ValueError, TypeError, KeyError, IndexError, RecursionError):
-            run.cut_off = True
-            return Failure(Fault.RUNTIME, "something that is no answer came on the channel")
-
-    def _fate(self, in_time: bool, seconds: float) -> Failure:
-        run = self.run
-        if run.breach is not None:
-            kind = Fault.OUTPUT if "output" in run.breach else Fault.MEMORY if "MiB" in run.breach else Fault.RUNTIME
-            return Failure(kind, run.breach)
-        if run.code == FLOOD:
-            return Failure(Fault.OUTPUT, "too much output")
-        return Failure(Fault.RUNTIME, _ended(run)) if in_time else Failure(Fault.TIME, f"not done after {seconds:.3g} s")
-
-
-def _ended(run: Run) -> str:
-    if run.code is None:
-        return "it closed its channel"
-    return f"its process was ended by signal {-run.code}" if run.code < 0 else f"its process ended with exit code {run.code}"
-
-
-def _of(failure: Failure, tests: Tests) -> Failure:
-    return Failure(failure.fault, failure.what, failure.case, failure.shown, tests.hidden, failure.where)
-
-
-def _no_data(value: Any) -> Any:
-    raise SandboxError(f"an argument of the tests is {type(value).__name__}, no plain data", "correct the tests")
-
-
 def _arguments(case: Case) -> str:
-    return short(", ".join([*map(shown, case.args), *(f"{key}={shown(value)}" for key, value in case.named.items())]), 120)
-
-
-def _modules(answer: Answer) -> list[str]:
-    """Module names of the answer's files and their packages."""
-    found: dict[str, None] = {}
-    for name in answer.files:
-        if name.endswith(".py"):
-            parts = name.removesuffix(".py").split("/")
-            parts = parts[:-1] if parts[-1] == "__init__" else parts
-            for n in range(1, len(parts) + 1):
-                found[".".join(parts[:n])] = None
-    return list(found)
+    return short(
+        ", ".join([*map(shown, map(tree, case.args)), *(f"{key}={shown(tree(value))}" for key, value in case.named.items())]),
+        120,
+    )

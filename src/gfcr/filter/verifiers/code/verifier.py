@@ -17,6 +17,7 @@ from gfcr.errors import GfcrError
 from gfcr.filter.verdicts import cut, scored, unscorable
 from gfcr.filter.verifiers.code.extract import Answer, answer
 from gfcr.filter.verifiers.code.leaks import hard_coded, perturbed
+from gfcr.filter.verifiers.code.line import Tree
 from gfcr.filter.verifiers.code.reference import BadTests, Reference, Tests, held_back, limited, reference
 from gfcr.filter.verifiers.code.report import Failure, Fault, Level, Report, words
 from gfcr.filter.verifiers.code.runs import Runner
@@ -76,6 +77,10 @@ class Code:
         """Judge an answer that the length limit cut by what is there. False: it is wrong."""
 
     name, version, bounded = "code", "1", True
+    parallel = True
+    """Each call has sandboxes of its own."""
+    cost = 0.05
+    """Seconds of a call, about."""
 
     def __init__(self, settings: Settings, build: Build) -> None:
         self.settings = settings
@@ -139,7 +144,11 @@ class Code:
         right = Answer(known.solution if isinstance(known.solution, dict) else {tests.entry or "solution.py": known.solution})
         with Runner(right, self.settings.sandbox, limits, True) as runner:
             wanted = runner.results(replace(tests, cases=cases))
-        kept = tuple(replace(case, expected=value) for case, (failure, value) in zip(cases, wanted) if failure is None)
+        kept = tuple(
+            replace(case, expected=Tree(value) if tests.type == "call" else value)
+            for case, (failure, value) in zip(cases, wanted)
+            if failure is None
+        )
         if not kept:
             return Report(notes=("no changed input was valid",))
         with Runner(program, self.settings.sandbox, limits, every) as runner:

@@ -1,0 +1,52 @@
+"""Code from a recipe to a batch: reward tables against their vectors, the offending line as a span, what nobody can say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gfcr.errors import ConfigError
+from gfcr.types import Status, Task
+from lifecycle_cases import batch_of, row_advantages
+from sandbox_cases import needs_sandbox
+from text_cases import through
+
+GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "code.json").read_text())
+LIMITS = {"seconds": 1.0, "total_seconds": 3.0}
+
+
+@needs_sandbox
+@pytest.mark.parametrize("vector", GOLDEN["cases"], ids=lambda c: f"{c['score']}-{'-'.join(c['answers'])}")
+def test_rewards_and_advantages_through_the_recipe_equal_the_golden_vector(vector: dict) -> None:
+    answers = [GOLDEN["answers"][name] for name in vector["answers"]]
+    task = Task("code", "Square it: f", GOLDEN["tests"])
+    made, members = through(task, answers, verifiers=[{"name": "code", "score": vector["score"], "limits": LIMITS}])
+    assert [m.signals.reward for m in members] == pytest.approx(vector["rewards"])
+    assert [m.signals.correct for m in members] == [name == "right" for name in vector["answers"]]
+    batch = batch_of(made)
+    by_id = dict(zip(batch.rollout_ids, row_advantages(batch)))
+    assert [by_id[m.rollout.id] for m in members] == pytest.approx(vector["advantages"], abs=1e-5)
+    for name, member in zip(vector["answers"], members):
+        spans = member.signals.verdicts["code"].spans
+        if name in ("raises", "syntax"):
+            ((start, end),) = [(s.start, s.end) for s in spans]
+            text = GOLDEN["answers"][name]
+            assert text[start:end] in ("return x / 0", "def f(x)")
+            assert spans[0].kind == "line" and spans[0].value == (-0.3 if vector["score"] == "rltf" else None)
+        else:
+            assert spans == ()
+
+
+@needs_sandbox
+def test_a_reference_that_cannot_be_used_leaves_the_answer_out_of_the_batch() -> None:
+    task = Task("code", "f", {"type": "call", "fn": "f", "cases": []})
+    _, (a, b) = through(task, ["def f(): pass", "x"], verifiers=[{"name": "code"}])
+    assert a.signals.status is b.signals.status is Status.UNSCORABLE and a.signals.reward is None
+    assert "tests.cases: there are none" in a.signals.verdicts["code"].evidence
+
+
+def test_a_recipe_without_a_sandbox_is_refused_before_the_first_token() -> None:
+    with pytest.raises(ConfigError, match="judged code cannot be cut off"):
+        through(Task("code", "f", GOLDEN["tests"]), ["x"], verifiers=[{"name": "code", "sandbox": {"bwrap": "no-such-bwrap"}}])
