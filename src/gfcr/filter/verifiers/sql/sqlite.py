@@ -91,7 +91,7 @@ class SQLite:
         db.execute(f"PRAGMA hard_heap_limit = {limits.memory_mb * 1_000_000}")
         for what, most in (
             (sqlite3.SQLITE_LIMIT_LENGTH, limits.value_bytes),
-            (sqlite3.SQLITE_LIMIT_SQL_LENGTH, min(100_000, limits.value_bytes)),
+            (sqlite3.SQLITE_LIMIT_SQL_LENGTH, limits.value_bytes),
             (sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 1_000),
             (sqlite3.SQLITE_LIMIT_ATTACHED, 0),
             (sqlite3.SQLITE_LIMIT_WORKER_THREADS, 0),
