@@ -82,7 +82,7 @@ class Flip:
 
     def judge(self, task, text, stop):
         verdict = ExactVerifier().judge(task, text, stop)
-        u = uniforms(np.array([stream_key(7, "flip", task.id, text)], np.uint64), np.array([0, 1]))
+        u = uniforms(np.array([stream_key(7, self.name, task.id, text)], np.uint64), np.array([0, 1]))
         if u[1] < self.settings.undecided:
             return Verdict(self.name, self.version, Status.UNSCORABLE, evidence="abstains")
         wrong = bool(u[0] < (self.settings.negatives if verdict.correct else self.settings.positives))

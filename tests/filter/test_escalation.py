@@ -264,3 +264,12 @@ def test_nothing_dearer_to_ask_is_refused(cascade):
     ]
     two = parse({"filter": {"verifiers": [FLIP, EXACT], "cascade": cascade}})
     assert "nothing_dearer" not in {f.rule for f in check_recipe(two)}
+
+
+def test_appeals_through_a_middle_verifier_bias_no_rate():
+    """What the first one calls wrong goes to the second; what that one calls wrong too is judged by the dearest for certain, what it
+    calls right only by chance. Taken alike, they would give .08 instead of .2."""
+    made, _ = rounds(4, verifiers=[FLIP, {"name": "flip-more"}, EXACT], cascade={"escalate": 0.2, "appeal": True})
+    rate = made.cascade.judging.rates("flip")["false_negative"]
+    assert rate.low < 0.2 < rate.high
+    assert rate.low > 0.1
