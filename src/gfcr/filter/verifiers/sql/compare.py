@@ -71,6 +71,16 @@ class Comparison:
         a_rest, b_rest = list((first - second).elements()), list((second - first).elements())
         return bool(self.tolerance) and self._matched(a_rest, b_rest)
 
+    def same_in_runs(self, wanted: Table, got: Table, runs: Sequence[int]) -> bool:
+        """Whether the rows agree run by run, each run a bag. Raises TooMany."""
+        bag, at = Comparison(Mode.BAG, self.tolerance), 0
+        for n in runs:
+            part = slice(at, at + n)
+            if not bag.same(Table(wanted.columns, wanted.rows[part]), Table(got.columns, got.rows[part])):
+                return False
+            at += n
+        return at == len(got.rows) == len(wanted.rows)
+
     def close(self, left: Row, right: Row) -> bool:
         return left == right or (len(left) == len(right) and all(self._cells(a, b) for a, b in zip(left, right)))
 

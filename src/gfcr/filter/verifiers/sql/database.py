@@ -47,6 +47,8 @@ class Table:
     """Processor seconds it took."""
     steps: int = 0
     """Steps of the database's machine, in multiples of what was asked for; 0 where the database counts none."""
+    names: tuple[str, ...] = ()
+    """Of the columns; empty where the database does not tell them."""
 
 
 @dataclass(frozen=True, slots=True)

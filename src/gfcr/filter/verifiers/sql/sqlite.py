@@ -132,8 +132,8 @@ class SQLite:
             with contextlib.closing(db.execute(sql)) as cursor:
                 if cursor.description is None:
                     raise Failed("it returns no table")
-                columns = len(cursor.description)
-                rows = _fetched(cursor, columns, limits)
+                names = tuple(column[0] for column in cursor.description)
+                rows = _fetched(cursor, len(names), limits)
         except sqlite3.Error as error:
             if self._late:
                 raise Runaway(self._late) from error
@@ -154,7 +154,7 @@ class SQLite:
             raise Failed(str(error)) from error
         finally:
             db.set_progress_handler(None, 0)
-        return Table(columns, rows, time.thread_time() - started, calls * every)
+        return Table(len(names), rows, time.thread_time() - started, calls * every, names)
 
     def _allow(self, action: int, first: str | None, second: str | None, database: str | None, trigger: str | None) -> int:
         if action in _ALLOWED:

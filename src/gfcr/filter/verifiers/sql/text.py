@@ -66,8 +66,8 @@ def _last_block(text: str, start: int, end: int) -> tuple[int, int] | None:
     return marked or plain
 
 
-def tokens(sql: str) -> Iterator[tuple[str, int]]:
-    """(token, depth of parentheses around it), comments left out."""
+def placed(sql: str) -> Iterator[tuple[str, int, int, int]]:
+    """(token, depth of parentheses around it, start, end), comments left out."""
     depth = 0
     for found in _TOKEN.finditer(sql):
         token = found.group()
@@ -75,7 +75,7 @@ def tokens(sql: str) -> Iterator[tuple[str, int]]:
             continue
         if token == ")":
             depth -= 1
-        yield token, depth
+        yield token, depth, found.start(), found.end()
         if token == "(":
             depth += 1
 
@@ -83,7 +83,7 @@ def tokens(sql: str) -> Iterator[tuple[str, int]]:
 def is_ordered(sql: str) -> bool:
     """Whether the outer query has an ORDER BY; one in a comment, a text, a subquery or a window does not count."""
     before = ""
-    for token, depth in tokens(sql):
+    for token, depth, _, _ in placed(sql):
         word = token.upper()
         if depth == 0 and before == "ORDER" and word == "BY":
             return True
@@ -94,7 +94,7 @@ def is_ordered(sql: str) -> bool:
 def literals(sql: str) -> tuple[str | int | float, ...]:
     """The constants a query names, in order, at most MOST_LITERALS."""
     out: list[str | int | float] = []
-    for token, _ in tokens(sql):
+    for token, _, _, _ in placed(sql):
         if token[0] == "'" and len(token) > 1 and token.endswith("'"):
             out.append(token[1:-1].replace("''", "'"))
         elif token[0].isdigit() or (token[0] == "." and len(token) > 1):

@@ -104,6 +104,9 @@ class Sql:
         where the reference's outer query has an ORDER BY; else bag."""
         columns: Literal["as-written", "any-order"] = "as-written"
         """Whether columns may come in another order (test-suite accuracy allows it, BIRD does not)."""
+        ties: Literal["any-order", "as-written"] = "any-order"
+        """Whether rows that tie under the reference's ORDER BY may come in another order. Where its sort keys cannot be had for certain
+        (DISTINCT, UNION, a name that may be an alias), the order counts as it is."""
         tolerance: float = Field(1e-9, ge=0, le=1e-3)
         """Relative difference up to which a float equals a number; integers are compared exactly. 0: exact, as BIRD has it."""
         empty: Literal["compare", "unscorable"] = "compare"
@@ -213,6 +216,7 @@ class Sql:
             "mode": mode,
             "tolerance": own.tolerance,
             "permute": own.columns == "any-order",
+            "ties": own.ties == "any-order",
             "empty": own.empty,
             "limits": asdict(limits),
             "generated": own.generated,

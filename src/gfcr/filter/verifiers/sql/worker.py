@@ -18,6 +18,7 @@ from gfcr.filter.verifiers.sql.compare import Comparison, Mode, TooMany, canonic
 from gfcr.filter.verifiers.sql.database import Database, Hints, Limits, QueryError, Spec, Table, Unusable, open_database
 from gfcr.filter.verifiers.sql.metrics import soft_f1, time_ratio
 from gfcr.filter.verifiers.sql.text import literals
+from gfcr.filter.verifiers.sql.ties import runs, with_keys
 
 MOST_DATABASES, MOST_TABLES = 8, 32
 """Databases and reference results kept."""
@@ -37,7 +38,7 @@ class Bench:
 
     def judge(self, job: Mapping[str, Any]) -> Said:
         """`job`: `dialect`, `databases` (specs, the first one decides the score), `gold` (queries, any of which may be met), `pred`,
-        `mode`, `tolerance`, `permute`, `empty`, `limits`, `generated` (copies), `seed`, `runs` (of R-VES; 0 = none), `every` (steps between two counts; 0: time them by seconds), `f1`."""
+        `mode`, `tolerance`, `permute`, `ties`, `empty`, `limits`, `generated` (copies), `seed`, `runs` (of R-VES; 0 = none), `every` (steps between two counts; 0: time them by seconds), `f1`."""
         self._limits = Limits(**job["limits"])
         self._comparison = Comparison(Mode(job["mode"]), job["tolerance"], job["permute"])
         said: Said = {"executes": False, "correct": False, "luck": ""}
@@ -101,13 +102,34 @@ class Bench:
             if job["f1"]:
                 ordered = self._comparison.mode is Mode.ORDERED
                 said["f1"] = max(soft_f1(table.rows, got.rows, ordered) for table in wanted.values())
-        equal = [gold for gold, table in wanted.items() if self._comparison.same(table, got)]
+        equal = [
+            gold
+            for gold, table in wanted.items()
+            if self._comparison.same(table, got) or self._tied(database, job, gold, table, got)
+        ]
         if not equal:
             said["evidence"] = where + self._comparison.difference(next(iter(wanted.values())), got)
         elif base:
             rows = f"{len(got.rows)} row{'' if len(got.rows) == 1 else 's'}"
             said["evidence"] = f"the same {rows}" if got.rows else "both results are empty, which proves little"
         return equal
+
+    def _tied(self, database: Database, job: Mapping[str, Any], gold: str, wanted: Table, got: Table) -> bool:
+        """Whether the results differ only in the order of rows that tie under the reference's ORDER BY."""
+        if self._comparison.mode is not Mode.ORDERED or not job["ties"] or len(wanted.rows) != len(got.rows):
+            return False
+        asked = with_keys(gold, wanted.names)
+        if asked is None or wanted.columns != got.columns:
+            return False
+        self._tell("gold")
+        try:
+            keyed = self._reference(database, asked[0])
+        except QueryError:  # the keys cannot be had: the order counts as it is
+            return False
+        finally:
+            self._tell("compare")
+        found = runs(wanted, keyed, asked[1])
+        return found is not None and self._comparison.same_in_runs(wanted, got, found)
 
     def _reference(self, database: Database, sql: str) -> Table:
         key = database.key, sql
