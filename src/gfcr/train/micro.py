@@ -14,6 +14,9 @@ from gfcr.types.batch import Batch
 SPLIT_COST = 256
 """Padding, in tokens, worth one more forward pass: its fixed cost, measured on the lab model (dispatch of small kernels)."""
 
+FEWEST = 1 << 40
+"""The same where padding costs next to nothing (`flat_forward`): as few passes as the limit allows."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MicroBatch:
@@ -38,17 +41,19 @@ class MicroBatch:
         return int(self.attention.sum())
 
 
-def split_lengths(lengths: np.ndarray, limit: int) -> list[tuple[int, int]]:
+def split_lengths(lengths: np.ndarray, limit: int, cost_of_cut: int = SPLIT_COST) -> list[tuple[int, int]]:
     """Cut points [(start, end)] of rows sorted by falling length that minimise padding plus a fixed cost per cut.
 
     Rows times longest length stays within `limit` tokens unless one row alone exceeds it.
     """
     n = len(lengths)
+    if n and (whole := n * int(lengths[0])) <= limit and whole - int(lengths.sum()) <= cost_of_cut:
+        return [(0, n)]  # no cut can save what it costs
     best = np.zeros(n + 1)
     back = np.zeros(n + 1, np.int64)
     for end in range(1, n + 1):
         padded = np.arange(end, 0, -1) * lengths[:end]
-        cost = np.where((padded <= limit) | (np.arange(end) == end - 1), best[:end] + padded + SPLIT_COST, np.inf)
+        cost = np.where((padded <= limit) | (np.arange(end) == end - 1), best[:end] + padded + cost_of_cut, np.inf)
         back[end] = np.argmin(cost)
         best[end] = cost[back[end]]
     cuts, end = [], n
@@ -58,8 +63,9 @@ def split_lengths(lengths: np.ndarray, limit: int) -> list[tuple[int, int]]:
     return cuts[::-1]
 
 
-def micro_batches(batch: Batch, needed: np.ndarray, limit: int) -> list[MicroBatch]:
-    """Micro-batches that cover the tokens `needed` (bool[N], none of them a root: `check_batch`), longest rows first."""
+def micro_batches(batch: Batch, needed: np.ndarray, limit: int, cost_of_cut: int = SPLIT_COST) -> list[MicroBatch]:
+    """Micro-batches that cover the tokens `needed` (bool[N], none of them a root: `check_batch`), longest rows first. `cost_of_cut`:
+    padding, in tokens, worth one more of them."""
     wanted = np.flatnonzero(needed)
     if not len(wanted):
         return []
@@ -72,7 +78,7 @@ def micro_batches(batch: Batch, needed: np.ndarray, limit: int) -> list[MicroBat
     order = order[: np.count_nonzero(uses)]
     positions = batch.position_ids()
     out = []
-    for first, last in split_lengths(uses[order], limit):
+    for first, last in split_lengths(uses[order], limit, cost_of_cut):
         rows = order[first:last]
         width = int(uses[rows[0]])
         column = np.arange(width)

@@ -30,7 +30,7 @@ from gfcr.train.check import check_batch
 from gfcr.train.forward import PolicyForward
 from gfcr.train.lora import Adapter
 from gfcr.train.losses import effective_sample_size
-from gfcr.train.micro import micro_batches
+from gfcr.train.micro import MicroBatch, micro_batches
 from gfcr.train.objective import SUMS, Objective
 from gfcr.train.preference import compare, pair_tokens, pair_units
 from gfcr.train.settings import LossSettings, TrainSettings, mismatch
@@ -220,6 +220,9 @@ class Trainer:
             explained_variance=critic.explained if critic else None,
         )
 
+    def _cut(self, batch: Batch, needed: np.ndarray) -> list[MicroBatch]:
+        return micro_batches(batch, needed, self.settings.micro_tokens, self.policy.split_cost)
+
     def _minibatches(self, batch: Batch, active: np.ndarray) -> list[np.ndarray]:
         """Row indices of every update: each epoch shuffles the rows that have a loss and splits them evenly (rows joined by
         preference pairs together)."""
@@ -237,7 +240,7 @@ class Trainer:
             return batch, None
         values = np.full(len(batch.rl_mask), np.nan)
         with torch.no_grad():
-            for micro in micro_batches(batch, batch.rl_mask, self.settings.micro_tokens):
+            for micro in self._cut(batch, batch.rl_mask):
                 values[micro.tokens] = self.policy.values(micro, self.value).double().cpu().numpy()
         advantages, critic = criticise(batch, values, self.settings.value)
         return replace(batch, advantages=advantages.astype(np.float32)), critic
@@ -246,7 +249,7 @@ class Trainer:
         """float32[N] log-probabilities where `needed`, NaN elsewhere; no gradient."""
         out = np.full(len(needed), np.nan, np.float64 if self.settings.dtype == "float64" else np.float32)
         with torch.no_grad():
-            for micro in micro_batches(batch, needed, self.settings.micro_tokens):
+            for micro in self._cut(batch, needed):
                 logp, _ = forward(micro, batch.input_ids[micro.tokens], batch.temperature[micro.tokens], entropy=False)
                 out[micro.tokens] = logp.cpu().numpy()
         return out
@@ -294,7 +297,7 @@ class Trainer:
         known_reference = None if reference is None else reference[place]
         objective = Objective(self.settings, self.loss, part, known_reference, critic and critic.cut(place))
         paired = pair_tokens(part)
-        micros = micro_batches(part, part.rl_mask | (part.ce_weights != 0) | paired, self.settings.micro_tokens)
+        micros = self._cut(part, part.rl_mask | (part.ce_weights != 0) | paired)
         if paired.any() and len(micros) > 1:  # a pair's rows may lie in different micro-batches
             assert known_reference is not None
             objective.pairs = compare(part, self._logps(self.policy, part, paired), known_reference, self.loss)
