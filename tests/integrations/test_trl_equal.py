@@ -88,13 +88,18 @@ def test_plain_grpo_is_trls(loss_type, overrides, tmp_path):
     assert torch.equal(mine["tool_mask"], made["completion_mask"])  # no environment: every completion token has a loss
     torch.testing.assert_close(mine["advantages"], made["advantages"][:, None] * made["completion_mask"], rtol=0, atol=1e-6)
     old = spread(batch, everything, ours._old, mine["advantages"])
-    torch.testing.assert_close(old, made["old_per_token_logps"] * made["completion_mask"], rtol=0, atol=2e-6)
+    later = torch.from_numpy(ours._slices[1])
+    torch.testing.assert_close(old[later], (made["old_per_token_logps"] * made["completion_mask"])[later], rtol=0, atol=5e-6)
+    assert not old[
+        torch.from_numpy(ours._slices[0])
+    ].any()  # the weights are still the old ones: the loss takes the current numbers
     for step, rows in enumerate(ours._slices):
         if step:
             shift(ours.model, 7)
             shift(theirs.model, 7)
         ours._step = step
         inputs = {k: v[torch.from_numpy(rows)] if v.ndim else v for k, v in made.items()}
+        assert ("old_per_token_logps" in ours._prepare_inputs(None)) == bool(step)
         (mine_loss, mine_grad), (their_loss, their_grad) = (
             loss_and_gradient(ours, ours._prepare_inputs(None)),
             loss_and_gradient(theirs, inputs),

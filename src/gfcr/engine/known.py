@@ -1,7 +1,7 @@
-"""Models whose forward pass we know part by part, so that it may be written in fewer operations: Llama, Qwen2, Qwen3, Mistral.
+"""Models whose layers and head we know part by part, so that they may be written in fewer operations: Llama, Qwen2, Qwen3, Mistral.
 
-Invariant: a module is known only if every part of it is of the class that transformers puts in that place, with no hook and no
-method of its own: whatever else somebody put there runs as they wrote it.
+Invariant: a module is known only if every part of its trunk, and its head, is of the class that transformers puts in that place,
+with no hook and no forward of its own: whatever else somebody put there runs as they wrote it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _PLAIN = (nn.Linear, nn.Embedding, nn.ModuleList, nn.SiLU)
 
 
 def known(module: Any) -> bool:
-    """Whether this causal LM is one of FAMILIES as transformers makes it."""
+    """Whether trunk and head of this causal LM are those of one of FAMILIES as transformers makes them."""
     kind, base = getattr(module.config, "model_type", ""), getattr(module, "base_model", module)
     home = f"transformers.models.{kind}.modeling_{kind}"
     if kind not in FAMILIES or base is module or type(module).__module__ != home or type(base).__module__ != home:
         return False
-    for part in module.modules():
+    for part in (*base.modules(), module.get_output_embeddings()):  # not the whole: trainers give it a forward of their own
         own = type(part) in _PLAIN or type(part).__module__ in (home, "transformers.activations")
         if not own or "forward" in vars(part):
             return False

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding, linear, scaled_dot_product_attention
@@ -23,6 +24,9 @@ from gfcr.train.micro import MicroBatch
 
 SHORT = 160
 """Longest rows whose attention weights are kept for the backward pass; longer ones recompute them (torch's own attention)."""
+
+GAP = 1e-5
+"""Largest difference of the probe's hidden states, as a share of the largest of them."""
 
 
 class FlatForward:
@@ -126,6 +130,24 @@ class FlatForward:
             out = Attend.apply(one, two, three, short, float(own.scaling))  # type: ignore[no-untyped-call]
             out = out.view(rows, self.heads, width, self.dim)
         return out.transpose(1, 2).reshape(rows * width, -1)
+
+
+def proven(model: Any) -> tuple[FlatForward | None, int]:
+    """(what runs this model, once it has agreed with the model's own trunk on a probe, else None; tokens that went through the
+    model for it)."""
+    if not FlatForward.serves(model):
+        return None, 0
+    vocabulary, places = int(model.config.vocab_size), getattr(model.config, "max_position_embeddings", None) or 12
+    n = min(12, int(places))
+    ids = (np.arange(3 * n).reshape(3, n) * 7919 + 1) % vocabulary
+    ids[1, : n // 2] = ids[0, : n // 2]
+    where, flat = np.arange(3 * n), FlatForward(model)
+    with torch.no_grad():
+        ours, through = flat(MicroBatch(ids, np.ones_like(ids), np.tile(np.arange(n), (3, 1)), None, where, where))
+        theirs = model.base_model(input_ids=torch.from_numpy(ids), use_cache=False).last_hidden_state.flatten(0, 1)
+    gap, scale = (ours - theirs).abs().max(), theirs.abs().max()
+    right = bool(gap <= GAP * scale) or not bool(torch.isfinite(scale))
+    return flat if right else None, through + ids.size
 
 
 def _send(array: Any, device: torch.device) -> Tensor:

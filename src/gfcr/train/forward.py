@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from gfcr.errors import ConfigError
-from gfcr.train.flat_forward import FlatForward
+from gfcr.train.flat_forward import FlatForward, proven
 from gfcr.train.micro import FEWEST, SPLIT_COST, MicroBatch, ancestors
 
 CHUNK_LOGITS = 2**24
@@ -42,34 +42,17 @@ class PolicyForward:
         self.window = getattr(config, "sliding_window", None)
         self.takes_positions = "position_ids" in inspect.signature(model.forward).parameters
         self.head: nn.Module | None = self._find_head(config)
-        self.flat = self._find_flat()
+        self.flat: FlatForward | None = None
         """What runs micro-batches without padding and repetition; None = the model itself."""
+        if self.head is not None and self.autocast is None:
+            self.flat, probed = proven(self.model)
+            self.tokens += probed
+            self.padded += probed
 
     @property
     def split_cost(self) -> int:
         """Padding, in tokens, worth one more forward pass."""
         return SPLIT_COST if self.flat is None or not self.flat.free else FEWEST
-
-    def _find_flat(self) -> FlatForward | None:
-        """For a model of a known family, once it has agreed with the full forward pass on a probe."""
-        if self.head is None or self.autocast is not None or not FlatForward.serves(self.model):
-            return None
-        n = min(12, int(getattr(self.model.config, "max_position_embeddings", 12)))
-        device = next(self.model.parameters()).device
-        ids = (np.arange(3 * n).reshape(3, n) * 7919 + 1) % self.vocabulary
-        ids[1, : n // 2] = ids[0, : n // 2]
-        where = np.arange(3 * n)
-        micro = MicroBatch(ids, np.ones_like(ids), np.tile(np.arange(n), (3, 1)), None, where, where)
-        flat = FlatForward(self.model)
-        with torch.no_grad():
-            ours, through = flat(micro)
-            theirs = self.model.base_model(
-                input_ids=torch.as_tensor(ids, device=device), use_cache=False
-            ).last_hidden_state.flatten(0, 1)
-        self.tokens += through + ids.size
-        self.padded += through + ids.size
-        gap, scale = (ours - theirs).abs().max(), theirs.abs().max()
-        return flat if bool(gap <= 1e-5 * scale) or not bool(torch.isfinite(scale)) else None
 
     def _find_head(self, config: Any) -> nn.Module | None:
         """The output layer, when logits are exactly head(hidden states); None = only the full forward pass is right.

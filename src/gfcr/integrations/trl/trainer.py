@@ -39,6 +39,7 @@ from gfcr.integrations.rounds import Fed, Rounds
 from gfcr.integrations.trl.collate import gather, inputs_of, like_lengths, loss_tokens, spread, trainable
 from gfcr.integrations.trl.configs import ENDLESS, check_args, grpo_config, recipe_of
 from gfcr.integrations.trl.exporters import TRAINER
+from gfcr.integrations.trl.flat import Flats
 from gfcr.integrations.trl.logs import log_round
 from gfcr.integrations.trl.tasks import reward_function, task_dataset
 from gfcr.integrations.trl.weights import full_weights, twin_engine
@@ -97,9 +98,11 @@ class GfcrGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         self._every = args.steps_per_generation * args.num_iterations
         self._slices: list[np.ndarray] = []
         """Rows of each micro-batch of the round in training."""
+        self._flats = Flats(self.temperature)
         self._fed: Fed | None = None
         self._old: np.ndarray | None = None
-        """float32[N]: log-probabilities under the weights at the round's start; None where TRL takes the current ones."""
+        """float32[N]: log-probabilities under the weights at the round's start, NaN for rows of the first update; None where TRL takes
+        the current ones for all."""
         self._factors: np.ndarray | None = None
         """float32[N]: further factors of the advantages (truncated importance sampling); None = 1."""
         self._reference: np.ndarray | None = None
@@ -142,7 +145,7 @@ class GfcrGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         out = inputs_of(batch, rows, self._tokenizer.pad_token_id, self.pad_to_multiple_of)
         if self._factors is not None:
             out["advantages"] *= spread(batch, rows, self._factors, out["advantages"])
-        if self._old is not None:
+        if self._old is not None and self._known(self._step % self._every):
             out["old_per_token_logps"] = spread(batch, rows, self._old, out["advantages"])
         if self._reference is not None:
             out["ref_per_token_logps"] = spread(batch, rows, self._reference, out["advantages"])
@@ -161,12 +164,17 @@ class GfcrGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         compute_aux_loss: bool = False,
         **media: Any,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """TRL's, in passes over rows of like length instead of one padded to the longest: the same numbers for less arithmetic."""
+        """TRL's, over the distinct tokens of a model known part by part, else in passes over rows of like length instead of one padded
+        to the longest: the same numbers for less arithmetic."""
         inner = super()._get_per_token_logps_and_entropies
         if compute_aux_loss or any(value is not None for value in media.values()):
             return inner(
                 model, input_ids, attention_mask, logits_to_keep, batch_size, compute_entropy, compute_aux_loss, **media
             )
+        if self.accelerator.mixed_precision == "no" and (flat := self._flats.of(model)) is not None:
+            found = self._flats.logps(flat, input_ids, attention_mask, logits_to_keep, compute_entropy)
+            if found is not None:
+                return *found, None
         prompts = attention_mask.size(1) - logits_to_keep
         before, after = attention_mask[:, :prompts].sum(1).cpu().numpy(), attention_mask[:, prompts:].sum(1).cpu().numpy()
         parts = like_lengths(before + after, batch_size or len(input_ids))
@@ -232,7 +240,11 @@ class GfcrGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         if base == "behaviour":
             self._old = np.where(missing, self._logps(self.model, batch, missing), batch.behaviour)
         elif not one_update or cap is not None:
-            self._old = self._logps(self.model, batch, batch.rl_mask)
+            needed = batch.rl_mask.copy()
+            for step, rows in enumerate(self._slices):
+                if not self._known(step):
+                    needed[np.isin(batch.row_of_token(), rows)] = False
+            self._old = self._logps(self.model, batch, needed)
         if cap is not None:
             assert self._old is not None
             ratio = np.exp(np.clip(self._old - batch.behaviour, -20.0, 20.0))
@@ -240,12 +252,23 @@ class GfcrGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         if self.beta != 0.0:
             self._reference = self._reference_logps(batch)
 
+    def _known(self, step: int) -> bool:
+        """Whether the old log-probabilities of this micro-batch of the round are computed beforehand. In the first update the weights
+        are still the old ones, and TRL's loss takes the current ones, unless the rows come again or the weights of truncated
+        importance sampling need them."""
+        recipe = self.recipe.train
+        again = self.args.num_iterations > 1 or recipe.tis_cap is not None or recipe.ratio_base == "behaviour"
+        return again or step >= self.args.gradient_accumulation_steps
+
     def _logps(self, model: Any, batch: Batch, needed: np.ndarray) -> np.ndarray:
         """float32[N] log-probabilities of the rows with a token where `needed`; NaN elsewhere."""
         out = np.full(len(batch.input_ids), np.nan, np.float32)
         rows = np.flatnonzero(np.bincount(batch.row_of_token()[needed], minlength=len(batch)))
         with torch.no_grad(), disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
-            for part in (rows[at] for at in like_lengths(batch.lengths[rows], self.args.per_device_train_batch_size)):
+            most = self.args.per_device_train_batch_size
+            flat = self._flats.of(model) is not None  # takes siblings together, whatever their lengths
+            parts = [np.arange(i, min(i + most, len(rows))) for i in range(0, len(rows), most)]
+            for part in (rows[at] for at in (parts if flat else like_lengths(batch.lengths[rows], most))):
                 inputs = inputs_of(batch, part, self._tokenizer.pad_token_id, self.pad_to_multiple_of)
                 ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1).to(self.accelerator.device)
                 mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], 1).to(self.accelerator.device)
