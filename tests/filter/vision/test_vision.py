@@ -282,8 +282,8 @@ def test_settings_of_a_task_and_rows() -> None:
 
 
 def test_no_text_takes_long() -> None:
-    for text in ("[" * 50_000, "1 " * 50_000, "(1,2" * 30_000, "one " * 30_000, "1-" * 50_000, "twenty " * 30_000, "[1,2,3,4]," * 20_000, "m" * 100_000, "9" * 100_000):  # fmt: skip
+    for text in ("[" * 9_000, "1 " * 9_000, "(1,2" * 5_000, "one " * 5_000, "1-" * 9_000, "twenty " * 5_000, "[1,2,3,4]," * 4_000, "m" * 20_000, "9" * 20_000):  # fmt: skip
         for kind, reference in (("iou", [[0, 0, 1, 1], [2, 2, 3, 3]]), ("mra", 5), ("count", 5), ("ocr", "x" * 19_000)):
             began = time.process_time()
             judge(kind, text, reference)
-            assert time.process_time() - began < 3, (text[:8], kind)
+            assert time.process_time() - began < 2, (text[:8], kind)

@@ -160,13 +160,14 @@ def _deny(*asked: object) -> int:
 
 
 _TOKEN = re.compile(
-    r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|\[[^\]]*\]|--[^\n]*|/\*(?:[^*]|\*(?!/))*\*/|;|[^;'"`\[\-/]+|.""", re.DOTALL
+    r"""'(?:[^']|'')*(?:'|\Z)|"(?:[^"]|"")*(?:"|\Z)|`[^`]*(?:`|\Z)|\[[^\]]*(?:\]|\Z)|--[^\n]*|/\*(?:[^*]|\*(?!/))*(?:\*/|\Z)|;|[^;'"`\[\-/]+|.""",
+    re.DOTALL,
 )
 
 
 def _second(query: str) -> bool:
     """Whether anything but blanks and comments follows a semicolon (outside of quotes; a trigger's body has its own)."""
-    if re.match(r"(?:--[^\n]*\n|/\*.*?\*/|\s)*CREATE\b.{0,40}?\bTRIGGER\b", query, re.IGNORECASE | re.DOTALL):
+    if re.match(r"(?:--[^\n]*\n|/\*(?:[^*]|\*(?!/))*\*/|\s)*CREATE\b.{0,40}?\bTRIGGER\b", query, re.IGNORECASE | re.DOTALL):
         return False
     ended = False
     for token in _TOKEN.finditer(query):

@@ -40,8 +40,8 @@ SCRIPTS: dict[str, frozenset[str]] = {
 }
 """Language -> scripts it is written in, by the first word of the Unicode names of their letters."""
 _CODE = re.compile(
-    r"(?:```|~~~)[^\n]*\n.*?(?:```|~~~|\Z)|`[^`\n]*`|\$\$.*?\$\$|\$[^$\n]*\$|\\\[.*?\\\]|\\\(.*?\\\)|\\boxed\s*\{[^{}]*\}"
-    r"|\\begin\{(\w{1,20}\*?)\}.*?\\end\{\1\}|\\[A-Za-z]+|https?://\S+|</?\w[^<>\n]{0,80}>",
+    r"(?:```|~~~)[^\n]*\n.*?(?:```|~~~|\Z)|`[^`\n]*`|\$\$.{0,600}?\$\$|\$[^$\n]*\$|\\\[.{0,600}?\\\]|\\\(.{0,600}?\\\)|\\boxed\s*\{[^{}]*\}"
+    r"|\\begin\{(\w{1,20}\*?)\}.{0,600}?\\end\{\1\}|\\[A-Za-z]+|https?://\S+|</?\w[^<>\n]{0,80}>",
     re.DOTALL,
 )
 _WORD = re.compile(r"[^\W\d_]+")

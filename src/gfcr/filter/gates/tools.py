@@ -175,7 +175,7 @@ def _lines(text: str) -> bool:
     return True
 
 
-_LIKE = re.compile(r"\s*\[?\s*\{\s*[\"'](?:name|function|tool|tool_name|type|id|arguments|parameters)[\"']\s*:")
+_LIKE = re.compile(r"\s*(?:\[\s*)?\{\s*[\"'](?:name|function|tool|tool_name|type|id|arguments|parameters)[\"']\s*:")
 
 
 def _call_like(text: str) -> bool:

@@ -6,7 +6,7 @@ import re
 import textwrap
 from dataclasses import dataclass
 
-_FENCE = re.compile(r"^[ \t>]*(`{3,}|~{3,})[ \t]*([^\n`]*)$", re.MULTILINE)
+_FENCE = re.compile(r"^[ \t>]*(`{3,}|~{3,})([^\n`]*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,20 +15,20 @@ LONGEST = 400
 _BOX = re.compile(r"\\f?boxed\s*\{|\\fbox\s*\{|[{}]|\\.", re.DOTALL)
 _TAG = re.compile(r"<(/?)(?:answer|final_answer|ans)\s*>", re.IGNORECASE)
 _HASH = re.compile(r"####[ \t#]*")
-_IS = r"(?:is|are|was|were|(?:must|should|would|will|has to|could)\s+be)\b(?:\s*[:：])?"
+_IS = r"(?:is|are|was|were|(?:must|should|would|will|has to|could)\s+be)\b(?:\s{0,9}[:：])?"
 _COLON = r"(?:[:：]|->|→|=>|⇒)"
 _PHRASE = re.compile(
     rf"""
-      \b(?:answers?|(?:correct|right|best|appropriate)\s+(?:option|choice|letter|statement|one)s?|(?:option|choice)s?)
-        (?:\s+(?:choice|option|letter))?
-        (?:\s+(?:to|for|of|in)\s[^.:：\n]{{1,80}}?|\s*\([^()\n]{{1,40}}\))?
-        \s*[*_]{{0,3}}\s*(?:{_COLON}|{_IS}|=)\s*[*_]{{0,3}}
-    | \b(?:I|we)(?:\s+would|\s+will|['’]ll|['’]d|\s+must|\s+should)?\s+(?:choose|chose|pick|select|go\s+with|answer(?:\s+with)?)\b\s*{_COLON}?
-    | (?:正确|最终|最后)?(?:答案|选项)(?:应该|应当|应|就)?(?:是|为|选|[:：])\s*[:：]?
-    | (?:故|因此|所以|应该?|我|答)选(?:择|项)?\s*[:：]?
-    | (?:答え|正解|回答)\s*(?:は|[:：])\s*[:：]?
-    | 정답\s*(?:은|[:：])\s*[:：]?
-    | \b(?:respuesta|resposta|risposta|réponse|antwort|ответ)(?:\s+(?:\w{{4,10}}))?\s*(?:[:：]|\b(?:es|é|è|est|ist|lautet)\b\s*[:：]?|[—–])
+      \b(?:answers?|(?:correct|right|best|appropriate)\s{{1,9}}(?:option|choice|letter|statement|one)s?|(?:option|choice)s?)
+        (?:\s{{1,9}}(?:choice|option|letter))?
+        (?:\s{{1,9}}(?:to|for|of|in)\s[^.:：\n]{{1,80}}?|\s{{0,9}}\([^()\n]{{1,40}}\))?
+        \s{{0,9}}[*_]{{0,3}}\s{{0,9}}(?:{_COLON}|{_IS}|=)\s{{0,9}}[*_]{{0,3}}
+    | \b(?:I|we)(?:\s{{1,9}}would|\s{{1,9}}will|['’]ll|['’]d|\s{{1,9}}must|\s{{1,9}}should)?\s{{1,9}}(?:choose|chose|pick|select|go\s{{1,9}}with|answer(?:\s{{1,9}}with)?)\b\s{{0,9}}{_COLON}?
+    | (?:正确|最终|最后)?(?:答案|选项)(?:应该|应当|应|就)?(?:是|为|选|[:：])\s{{0,9}}[:：]?
+    | (?:故|因此|所以|应该?|我|答)选(?:择|项)?\s{{0,9}}[:：]?
+    | (?:答え|正解|回答)\s{{0,9}}(?:は|[:：])\s{{0,9}}[:：]?
+    | 정답\s{{0,9}}(?:은|[:：])\s{{0,9}}[:：]?
+    | \b(?:respuesta|resposta|risposta|réponse|antwort|ответ)(?:\s{{1,9}}(?:\w{{4,10}}))?\s{{0,9}}(?:[:：]|\b(?:es|é|è|est|ist|lautet)\b\s{{0,9}}[:：]?|[—–])
     """,
     re.IGNORECASE | re.VERBOSE,
 )

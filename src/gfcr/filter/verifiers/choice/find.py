@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from gfcr.filter.texts.lines import lines
 from gfcr.filter.texts.stated import LONGEST, Statement, statements
 from gfcr.filter.verifiers.choice.options import Options
 from gfcr.filter.verifiers.choice.read import Reading, read
@@ -22,7 +23,7 @@ _DOUBT = re.compile(
     re.IGNORECASE,
 )
 _BACK = re.compile(
-    r"\s*[^\n.!?]{0,60}[.!?\n]*\s*(?:\b(?:wait|no|hmm+|actually|hold\s+on|oops|sorry|on\s+reflection)\b)[^\n]{0,60}?"
+    r"[^\n.!?]{0,60}[.!?\n]{0,4}\s{0,9}(?:\b(?:wait|no|hmm+|actually|hold\s+on|oops|sorry|on\s+reflection)\b)[^\n]{0,60}?"
     r"\b(?:wrong|incorrect|not\s+(?:right|correct)|(?:is|was)n['’]t\s+(?:right|correct)|mistaken?)\b",
     re.IGNORECASE,
 )
@@ -104,23 +105,23 @@ def _asks(content: str) -> bool:
 
 def _unstated(zone: str, floor: int, known: Options) -> Choice | None:
     """The choice of a text that states none: a line that is one, a conclusion, a last sentence that names one option."""
-    lines = [(m.start(), m.end()) for m in re.finditer(r"[^\n]*\S[^\n]*", zone[floor:])]
-    if not lines:
+    written = lines(zone, floor)
+    if not written:
         return None
-    listed = len({m[1].upper() for m in _LINE_LABEL.finditer(zone, floor) if known.label(m[1])}) > 1 and len(lines) > 1
-    last, first = lines[-1], lines[0]
-    if not listed and (whole := _alone(zone[floor + last[0] : floor + last[1]], known)) is not None:
-        return Choice(whole.labels, floor + last[0], floor + last[1])
+    listed = len({m[1].upper() for m in _LINE_LABEL.finditer(zone, floor) if known.label(m[1])}) > 1 and len(written) > 1
+    last, first = written[-1], written[0]
+    if not listed and (whole := _alone(zone[last[0] : last[1]], known)) is not None:
+        return Choice(whole.labels, *last)
     if (said := _concluded(zone, floor, known)) is not None:
         return said
-    head = zone[floor + first[0] : floor + min(first[1], first[0] + LONGEST)]
+    head = zone[first[0] : min(first[1], first[0] + LONGEST)]
     reading = read(head, known)
     dressed = reading.sure and (re.match(r"\s*[*_]*[(\[]?\w{1,2}[)\].:]", head) or not re.match(r"\s*\w", reading.rest))
     if not listed and reading.labels and (dressed or _END.fullmatch(reading.rest)):
-        return Choice(reading.labels, floor + first[0], floor + first[1])
-    if listed and _LINE_LABEL.match(zone, floor + last[0]):
+        return Choice(reading.labels, *first)
+    if listed and _LINE_LABEL.match(zone, last[0]):
         return None  # the options themselves, once more
-    return _named(zone, floor + last[0], floor + last[1], known)
+    return _named(zone, *last, known)
 
 
 def _alone(line: str, known: Options) -> Reading | None:

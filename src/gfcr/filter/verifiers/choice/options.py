@@ -69,7 +69,7 @@ def words(text: str) -> str:
     """A text for comparison: `plain`, blanks collapsed, quotes, brackets around all of it and a stop at its end left out; case does not
     count unless it holds mathematics (where `n` is not `N`)."""
     text = " ".join(plain(text).split())
-    while True:
+    for _ in range(4):
         bare = _EXCLAIMED.sub("", text.rstrip(" .,;:?").lstrip(" ,;:"))
         if len(bare) > 2 and bare[0] == bare[-1] and bare[0] in "\"'":
             bare = bare[1:-1]

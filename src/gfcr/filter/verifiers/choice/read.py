@@ -63,7 +63,7 @@ _EDGE = re.compile(r"(?![\w])(?!\.\d)(?!,\d)(?!\s*/\s*\d)(?!-\w)")
 _OWN = re.compile(r"[\s)\].:\-–—(=,]*")
 _RUN = re.compile(r"[A-Z]{2,}(?!\w)")
 _PART = re.compile(r"[)\].:\-–—(=,]")
-_SENTENCE = re.compile(r"[.?](?=\s|$)|(?<=[^\W\d_]{2})!(?=\s|$)|[;\n]|,?\s+(?:because|since|which|so|as)\b")
+_SENTENCE = re.compile(r"[.?](?=\s|$)|(?<=[^\W\d_]{2})!(?=\s|$)|[;\n]|,?\s(?:because|since|which|so|as)\b")
 
 
 def read(content: str, known: Options, loose: bool = True) -> Reading:
@@ -204,6 +204,7 @@ def alike(content: str, wanted: str) -> bool:
     goal = words(wanted)
     if not goal:
         return wanted.strip() != "" and plain(content).strip() == plain(wanted).strip()
+    content = re.sub(r"[^\S\n]+", " ", content)
     for part in (content, content.strip().partition("\n")[0], _SENTENCE.split(content.strip(), maxsplit=1)[0]):
         found = words(part)
         if found == goal or (number(found) is not None and number(goal) is not None and same(found, goal)):

@@ -9,15 +9,16 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from gfcr.filter.texts.lines import lines
 from gfcr.filter.texts.stated import statements
 from gfcr.filter.texts.values import NoValue, find, lenient
 from gfcr.filter.verifiers.choice.options import plain
 
 SEPARATORS = (",", ";", "、", "，", "；", "\n")
-_BULLET = re.compile(r"^[ \t]*(?:[-*•‣–]|\(?\d{1,3}[.)])[ \t]+(.*\S)[ \t]*$", re.MULTILINE)
+_BULLET = re.compile(r"^[ \t]*(?:[-*•‣–]|\(?\d{1,3}[.)])[ \t](.*)$", re.MULTILINE)
 _AND = re.compile(r"^(?:and|or|und|et|y|和|与)\s+(?=\S)|^(?:和|与)", re.IGNORECASE)
 _PAIR_AND = re.compile(r"\s+(?:and|&)\s+", re.IGNORECASE)
-_THOUSANDS = re.compile(r"(?<!\d)\d{1,3}(?:,\d{3})+(?![\d,])")
+_THOUSANDS = re.compile(r"(?<!\d)\d{1,3}(?:,\d{3}){1,12}(?![\d,])")
 _OPEN, _CLOSE = "([{", ")]}"
 
 
@@ -41,16 +42,17 @@ def items(text: str, separators: Sequence[str] = SEPARATORS) -> tuple[list[Any],
         pass
     if (run := _bullets(text, 0)) is not None:
         return run
-    lines = list(re.finditer(r"[^\n]*\S[^\n]*", text))
-    if "\n" in separators and len(lines) > 1 and all(len(m.group()) <= 60 for m in lines):
-        return split(text, separators), lines[0].start(), lines[-1].end()
-    return split(lines[-1].group(), separators), lines[-1].start(), lines[-1].end()
+    written = lines(text)
+    if "\n" in separators and len(written) > 1 and all(end - start <= 60 for start, end in written):
+        return split(text, separators), written[0][0], written[-1][1]
+    start, end = written[-1]
+    return split(text[start:end], separators), start, end
 
 
 def split(text: str, separators: Sequence[str] = SEPARATORS) -> list[Any]:
     """The items of one text."""
     bare = plain(text).strip().rstrip(".").strip()
-    if "\n" in bare and (found := [m[1] for m in _BULLET.finditer(bare)]):
+    if "\n" in bare and (found := [m[1] for m in _BULLET.finditer(bare) if m[1].strip()]):
         return [_clean(item) for item in found]
     for form in (bare, f"[{bare}]" if bare[:1] in "\"'" else bare):
         if form[:1] == "[":
@@ -108,6 +110,8 @@ def _bullets(text: str, start: int) -> tuple[list[Any], int, int] | None:
     """The last run of bullets or numbered lines without a line of other text between them, from `start` on; two at least."""
     runs: list[list[re.Match[str]]] = []
     for line in _BULLET.finditer(text, start):
+        if not line[1].strip():
+            continue
         if runs and not text[runs[-1][-1].end() : line.start()].strip():
             runs[-1].append(line)
         else:

@@ -70,8 +70,8 @@ class Structured:
     def __init__(self, settings: Settings, build: Build | None = None) -> None:
         self.settings = settings
         tasks = build.tasks if build else ()
-        # a pattern may take for ever, and tasks that bring settings may bring one
-        self.bounded = build is not None and settings.kind != "regex" and not any(OWN in task.meta for task in tasks)
+        # a pattern may take for ever, and tasks that are not known yet, or bring settings, may bring one
+        self.bounded = bool(tasks) and settings.kind != "regex" and not any(OWN in task.meta for task in tasks)
         for task in tasks:
             try:
                 self._of(task)

@@ -25,10 +25,8 @@ _KEYS = ("bbox_2d", "bbox", "box_2d", "box", "coordinates", "coords", "bounding_
 _NAMED = (("x1", "y1", "x2", "y2"), ("xmin", "ymin", "xmax", "ymax"), ("x_min", "y_min", "x_max", "y_max"), ("left", "top", "right", "bottom"))  # fmt: skip
 _SIZED = (("x", "y", "w", "h"), ("x", "y", "width", "height"), ("left", "top", "width", "height"))
 _N = r"[-+]?(?:\d{1,9}(?:\.\d{0,18})?|\.\d{1,18})"
-_FOUR = re.compile(
-    rf"[\[(<{{]?\s*\(?\s*({_N})\s*[,;\s]\s*({_N})\s*\)?\s*[,;\s]\s*\(?\s*({_N})\s*[,;\s]\s*({_N})\s*\)?\s*[\])>}}]"
-)
-_OPEN = re.compile(r"[\[(<{]")
+_SEP = r"[,;\s()]{1,12}"
+_FOUR = re.compile(rf"[\[(<{{][\s(]{{0,12}}({_N}){_SEP}({_N}){_SEP}({_N}){_SEP}({_N})[\s)]{{0,12}}?[\])>}}]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +88,7 @@ def written(text: str, several: bool) -> tuple[list[Box], int, int] | None:
             and (not several or not isinstance(value, list) or len(boxes) > 1 or "[" not in text[:start])
         ):
             return boxes, start, end
-    matches = [m for m in _FOUR.finditer(text) if _OPEN.match(m.group())]
+    matches = list(_FOUR.finditer(text))
     if not matches:
         return None
     last = matches[-1]

@@ -19,6 +19,8 @@ THRESHOLDS = tuple(range(50, 100, 5))
 """Percent; ten of them, written out: the official code's float range has ten only through rounding."""
 LONGEST = 60
 """Digits and exponent of the longest number read."""
+TAIL = 4_000
+"""Characters from the end that are read first for a text's last number."""
 
 _ONES = [
     "zero",
@@ -46,7 +48,9 @@ _TENS = dict(zip(["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eig
 _SMALL = {**{w: i for i, w in enumerate(_ONES)}, **_TENS}
 _BIG = {"thousand": 1_000, "million": 1_000_000, "billion": 1_000_000_000}
 _WORD = rf"(?:{'|'.join([*_SMALL, 'hundred', *_BIG])})"
-_DIGITS = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:\s*(?:[eE]|(?:[x×*]|\\times)\s*10\s*\^)\s*\{?[-+]?\d{1,400}\}?)?|\.\d+"
+_DIGITS = (
+    r"(?:\d{1,3}(?:,\d{3}){1,20}(?!\d)|\d+)(?:\.\d+)?(?:\s*(?:[eE]|(?:[x×*]|\\times)\s*10\s*\^)\s*\{?[-+]?\d{1,400}\}?)?|\.\d+"
+)
 _UNIT = r"(?:(?P<square>square|sq\.?)\s*)?(?P<unit>millimet(?:er|re)s?|centimet(?:er|re)s?|kilomet(?:er|re)s?|met(?:er|re)s?|inch(?:es)?|feet|foot|yards?|miles?|mm|cm|km|m|in|ft|yd|mi)(?![A-Za-z])\s*(?P<power>\^?\{?2\}?(?!\d)|²)?"
 _NUMBER = re.compile(
     rf"(?P<sign>(?<![\w.)\]])[-+−]\s?)?(?:(?P<top>\d+)\s*/\s*(?P<bottom>\d+)(?![\d/.])|(?P<digits>{_DIGITS})"
@@ -94,14 +98,21 @@ def given(zone: str, none_is_zero: bool = False) -> Reading | NoNumber:
         return NoNumber("the answer is empty")
     if len(zone.strip()) <= 60:
         return _first(zone, 0, len(zone), none_is_zero)
-    found = readings(zone, 0, len(zone))
-    figures = [r for r in found if not r.word]
-    chosen = figures or [r for r in found if r.value != 1]  # "this one" is no number
+    tail = max(0, len(zone.rstrip()) - TAIL)
+    if tail and (blank := re.compile(r"\s").search(zone, tail, tail + 200)):
+        tail = blank.end()  # not within a number
+    chosen = _counting(zone, tail) or _counting(zone, 0)
     if not chosen:
         return NoNumber("no number in it")
     if len(chosen) > 1 and _offered(zone, chosen[-2], chosen[-1]):
         return NoNumber(f"two numbers for one: {zone[chosen[-2].start : chosen[-1].end][:40]!r}")
     return chosen[-1]
+
+
+def _counting(zone: str, start: int) -> list[Reading]:
+    """Numbers from `start` on: those in figures, else those in words but "one" (in prose it is a pronoun)."""
+    found = readings(zone, start)
+    return [r for r in found if not r.word] or [r for r in found if r.value != 1]
 
 
 def _first(zone: str, start: int, end: int, none_is_zero: bool) -> Reading | NoNumber:
