@@ -50,6 +50,16 @@ def test_two_thousand_calls_from_many_threads_and_coroutines_each_get_their_own_
     assert len(pool.pool.pids()) == 2
 
 
+def test_calls_one_after_the_other_take_one_process_however_many_there_may_be():
+    made = KillableVerifier(Judge(), seconds=5, workers=4)
+    try:
+        assert len({made.judge(*item("pid")).evidence for _ in range(50)}) == 1
+        made.judge_many([item("sleep 0.2", "x" * i) for i in range(4)])
+        assert len(made.pool.pids()) == 4
+    finally:
+        made.close()
+
+
 def test_a_wave_comes_back_in_its_order_whichever_ended_first(pool):
     """Every third call hangs or dies, every fifth is slow; the others are at once."""
     prompts = ["sleep 0.1" if i % 5 == 0 else "die" if i % 3 == 0 else "judge" for i in range(30)]

@@ -45,23 +45,27 @@ class _Inside:
     workers: set[Worker] = field(default_factory=set)
     bytes: int = 0
     """Size of what is in `queue`."""
-    idle: int = 0
-    """Threads that wait for a call."""
+    busy: int = 0
+    """Threads that are at a call."""
     closed: bool = False
 
     def next(self) -> _Call | None:
         """The next call; None when the pool is closed."""
         with self.change:
-            self.idle += 1
             while not self.queue and not self.closed:
                 self.change.wait()
-            self.idle -= 1
             if self.closed:
                 return None
+            self.busy += 1
             call = self.queue.popleft()
             self.bytes -= len(call.request)
             self.change.notify_all()  # there is room for one more
             return call
+
+    def done(self) -> None:
+        """A thread is free again; said before its caller hears of the answer, whose next call then needs no further process."""
+        with self.change:
+            self.busy -= 1
 
     def start(self) -> Worker:
         """A fresh process. Raises Broken."""
@@ -106,7 +110,7 @@ class Pool:
                     continue
                 inside.queue.append(call)
                 inside.bytes += len(request)
-                if inside.idle < len(inside.queue) and len(inside.threads) < self.workers:
+                if len(inside.threads) - inside.busy < len(inside.queue) and len(inside.threads) < self.workers:
                     thread = threading.Thread(target=_work, args=(inside,), name="gfcr-pool", daemon=True)
                     inside.threads.append(thread)
                     thread.start()
@@ -150,6 +154,7 @@ def _work(inside: _Inside, worker: Worker | None = None) -> None:
     try:
         while (call := inside.next()) is not None:
             if not call.future.set_running_or_notify_cancel():
+                inside.done()
                 continue
             try:
                 for attempt in range(2):
@@ -166,10 +171,13 @@ def _work(inside: _Inside, worker: Worker | None = None) -> None:
                         if attempt or (fresh and isinstance(broken, Lost)) or inside.closed:
                             raise
             except Broken as broken:
+                inside.done()
                 call.future.set_exception(Broken("the pool was closed") if inside.closed else broken)
             except BaseException as error:  # a fault of ours: nobody may wait for ever for it
+                inside.done()
                 call.future.set_exception(error)
             else:
+                inside.done()
                 call.future.set_result(answer)
             del call
     finally:
