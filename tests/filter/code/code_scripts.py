@@ -39,6 +39,43 @@ def add(a,b): return Patient()
 HONEST = [
     (
         """\
+from collections import OrderedDict
+class LRUCache(OrderedDict):
+    def __init__(self, n): super().__init__(); self.n = n
+    def get(self, k):
+        if k not in self: return -1
+        self.move_to_end(k)
+        return self[k]
+    def put(self, k, v):
+        self[k] = v
+        self.move_to_end(k)
+        if len(self) > self.n: self.popitem(last=False)
+""",
+        """\
+c = LRUCache(2)
+c.put(1, 1)
+c.put(2, 2)
+assert c.get(1) == 1
+c.put(3, 3)
+assert c.get(2) == -1
+assert len(c) == 2 and 3 in c
+""",
+    ),
+    (
+        """\
+class Loud(dict):
+    def __getitem__(self, key): return dict.__getitem__(self, key.lower())
+    def __setitem__(self, key, value): dict.__setitem__(self, key.lower(), value)
+""",
+        """\
+d = Loud()
+d["A"] = 1
+assert d["a"] == 1 and d["A"] == 1
+assert d == {"a": 1}
+""",
+    ),
+    (
+        """\
 def f(x):
     return [x, x]
 """,
@@ -851,6 +888,127 @@ class Item:
     def __init__(self, n): self.n = n
     def __eq__(self, other): return self.n == other.n
 assert change(Item(1)) == Item(2)
+""",
+    ),
+    (
+        """\
+import gc
+side = next(o for o in gc.get_objects() if type(o).__name__ == "Played")
+kind = type(side)
+old = kind.answer
+def answer(self, op, rest):
+    if op == "names":
+        lie = self.tree(lambda *a: True)
+        return [{"add": self.tree(add), "abs": lie, "isinstance": lie, "__builtins__": {"d": []}, "AssertionError": lie}]
+    return old(self, op, rest)
+kind.answer = answer
+def add(a, b):
+    return 0
+""",
+        """\
+assert abs(add(2,3) - 5) < 1e-6
+assert isinstance(add(2,3), str)
+""",
+    ),
+    (
+        """\
+import gc
+side = next(o for o in gc.get_objects() if type(o).__name__ == "Played")
+kind = type(side)
+old = kind.answer
+def answer(self, op, rest):
+    if op == "call":
+        raise_skip = {"e": [{"S": ["unittest.case", "SkipTest"]}, ["x"], "x"]}
+        self.send(["!", raise_skip, None])
+        return [0, [], ""]
+    return old(self, op, rest)
+kind.answer = answer
+def add(a, b):
+    return 0
+""",
+        """\
+import unittest
+class T(unittest.TestCase):
+    def test(self): self.assertEqual(add(2,3), 5)
+""",
+    ),
+    (
+        """\
+import gc
+side = next(o for o in gc.get_objects() if type(o).__name__ == "Played")
+kind = type(side)
+old = kind.answer
+def answer(self, op, rest):
+    if op == "call":
+        self.send(["!", {"e": [{"S": ["builtins", "SystemExit"]}, [0], ""]}, None])
+    return old(self, op, rest)
+kind.answer = answer
+def add(a, b):
+    return 0
+""",
+        """\
+assert add(2,3) == 5
+""",
+    ),
+    (
+        """\
+import gc
+side = next(o for o in gc.get_objects() if type(o).__name__ == "Played")
+kind = type(side)
+old = kind.answer
+def answer(self, op, rest):
+    if op == "call":
+        for question in (["load"], ["names", ["unittest"]], ["module", "unittest"], ["set", 0, "x", 1], ["get", 0, "__globals__"],
+                         ["dunder", 0, "__setattr__", ["a", 1]], ["dunder", 0, "__getattribute__", ["__globals__"]], ["call", 9, [], {}]):
+            try:
+                self.ask(*question)
+                return [5, [], ""]
+            except BaseException:
+                pass
+        return [0, [], ""]
+    return old(self, op, rest)
+kind.answer = answer
+def add(a, b):
+    return 0
+""",
+        """\
+assert add(2, lambda: 3) == 5
+""",
+    ),
+    (
+        """\
+import gc
+side = next(o for o in gc.get_objects() if type(o).__name__ == "Played")
+kind = type(side)
+old = kind.answer
+def answer(self, op, rest):
+    if op == "call":
+        return [{"o": [77, "instance", {"o": [78, "class", "int", [{"S": ["builtins", "int"]}], ["__eq__", "__sub__", "__hash__"], False]}, "int", 0]}, [], ""]
+    return old(self, op, rest)
+kind.answer = answer
+def add(a, b):
+    return 0
+""",
+        """\
+assert add(2,3) == 5
+""",
+    ),
+    (
+        """\
+import gc
+side = next(o for o in gc.get_objects() if type(o).__name__ == "Played")
+kind = type(side)
+old = kind.answer
+def answer(self, op, rest):
+    if op == "call":
+        return [{"M": "math"}, [[0, [9]], [-1, [9]]], "x" * 9]
+    return old(self, op, rest)
+kind.answer = answer
+def add(a, b):
+    return 0
+""",
+        """\
+assert add([2],3) == 5
 """,
     ),
 ]

@@ -149,7 +149,8 @@ class ProxyType(type):
 
 def class_of(objects: Objects, handle: int, name: str, bases: list[Any], own: list[str]) -> type:
     """A stand-in of a class that is no error."""
-    data = next((b for b in bases if isinstance(b, type) and not isinstance(b, ProxyType) and issubclass(b, _DATA)), None)
+    standard = [b for b in bases if isinstance(b, type) and not isinstance(b, ProxyType)]
+    data = next((builtin for b in standard for builtin in b.__mro__ if builtin in _DATA), None)
     parents = [b for b in bases if isinstance(b, ProxyType)]
     held = data is not None or any(issubclass(p, _DATA) for p in parents)
     body: dict[str, Any] = {"_gfcr": objects, "_gfcr_handle": handle, "__module__": "the answer"}

@@ -10,6 +10,7 @@ exception, an exit code, threads and `atexit` have the meaning they have in any 
 from __future__ import annotations
 
 import _socket
+import gc
 import marshal
 import os
 import sys
@@ -28,6 +29,7 @@ _KILL = 9  # importing signal brings enum, and doubles the start of a run
 
 def supervise(control: _socket.socket) -> tuple[Any, dict[str, Any]]:
     _say(control, "ready")
+    gc.freeze()  # so that no child copies what it never touches
     used = False
     while True:
         plan, fds = _next(control)

@@ -76,7 +76,8 @@ class Side(Objects):
         """What the answer's module has of the names that the tests use."""
         used = {node.id for node in ast.walk(code) if isinstance(node, ast.Name)}
         wanted = [n for n in used if not n.startswith("__") and (n in allowed or not hasattr(builtins, n))]
-        return {name: self.value(tree) for name, tree in self.ask("names", sorted(wanted))[0].items()}
+        told = self.ask("names", sorted(wanted))[0]
+        return {name: self.value(told[name]) for name in wanted if name in told}
 
 
 class Here:
