@@ -95,7 +95,7 @@ class TreeRL(_ByBranch):
     arxiv="2506.05183",
     criterion="reliability",
     faithfulness=Faithfulness.PARTLY,
-    traits=(*GROUP_TRAITS, "per-token advantages", "divides by std"),
+    traits=(*GROUP_TRAITS, "per-token advantages"),
 )
 class TreeRPO(_ByBranch):
     """A leaf's value is its reward, a branch's the mean of its children's; the children of one branch are a group:
@@ -112,6 +112,9 @@ class TreeRPO(_ByBranch):
         count: Literal["step", "leaf"] = "step"
         """`step`: a branch is one sample however many leaves pass through it (its advantage is divided by their number, and the
         rows' sum is the advantage). `leaf`: it counts once per leaf. UNCONFIRMED."""
+
+        def traits(self) -> frozenset[str]:
+            return frozenset() if self.spread == "none" else frozenset({"divides by std"})
 
     def __init__(self, settings: Settings, build: Build) -> None:
         self.settings = settings
