@@ -295,3 +295,22 @@ def test_the_readme_shows_the_shipped_recipe_and_its_swaps_compose():
     for section, swap in (("filter", 'credit = { name = "rloo" }'), ("control", 'allocate = { name = "staged" }')):
         assert f"`{swap}`" in text
         assert check_recipe(parse({**shown, section: {**shown[section], **tomllib.loads(swap)}})) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [
+        ([{"name": "whiten"}, {"nam": "evidence"}], "filter.credit_batch.1.name"),
+        ({"nam": "whiten"}, "filter.credit_batch.name"),
+        (3, "filter.credit_batch takes one table with a name"),
+    ],
+    ids=["second of two", "alone", "a number"],
+)
+def test_one_method_or_a_list_of_them(given, path):
+    with pytest.raises(ConfigError, match=re.escape(path)):
+        parse({"filter": {"credit_batch": given}})
+    both = parse({"filter": {"credit_batch": [{"name": "xrpo-sharpening"}, {"name": "whiten"}]}})
+    assert [ref.name for ref in both.slots()[Slot.CREDIT_BATCH]] == ["xrpo-sharpening", "whiten"]
+    assert parse(both.frozen()).hash() == both.hash()
+    alone = parse({"filter": {"credit_batch": {"name": "whiten"}}})
+    assert isinstance(alone.frozen()["filter"]["credit_batch"], dict)

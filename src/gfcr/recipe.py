@@ -15,7 +15,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from gfcr.control.posterior import PosteriorSettings
 from gfcr.domains.gym.settings import GymSettings
@@ -25,21 +25,11 @@ from gfcr.filter.cascade_settings import CascadeSettings
 from gfcr.generate.settings import PromptSettings
 from gfcr.registry import FrozenModel, Method, Slot, find, settings_of
 from gfcr.replay.memory import MemorySettings
-from gfcr.settings import config_error
+from gfcr.settings import MethodRef, OneOrSeveral, config_error
 from gfcr.train.settings import LossSettings, TrainSettings
 from gfcr.types import Normalise, derive_id
 
 SCHEMA = 1
-
-
-class MethodRef(BaseModel):
-    """A method by name; the other keys are that method's settings."""
-
-    model_config = ConfigDict(frozen=True, extra="allow")
-    name: str
-
-    def values(self) -> dict[str, Any]:
-        return dict(self.__pydantic_extra__ or {})
 
 
 class TasksSection(FrozenModel):
@@ -128,7 +118,7 @@ class FilterSection(FrozenModel):
     value: MethodRef | None = None
     shape: MethodRef | None = None
     credit: MethodRef = MethodRef(name="grpo")
-    credit_batch: MethodRef | tuple[MethodRef, ...] | None = None
+    credit_batch: OneOrSeveral | None = None
     """What is done to credit across the batch; several in a list, in this order."""
     admission: AdmissionSettings = AdmissionSettings()
     seconds: float = Field(10.0, gt=0)

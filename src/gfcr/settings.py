@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
+from pydantic import BaseModel, ConfigDict, Discriminator, GetCoreSchemaHandler, Tag, ValidationError
 from pydantic_core import CoreSchema, ErrorDetails
 
 from gfcr.errors import ConfigError, literal
@@ -44,6 +44,26 @@ class FrozenModel(BaseModel):
     def traits(self) -> frozenset[str]:
         """Traits a method has under these settings, beside those it always has."""
         return frozenset()
+
+
+class MethodRef(BaseModel):
+    """A method by name; the other keys are that method's settings."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+    name: str
+
+    def values(self) -> dict[str, Any]:
+        return dict(self.__pydantic_extra__ or {})
+
+
+def _several(value: Any) -> str:
+    return "<several>" if isinstance(value, (list, tuple)) else "<one>"
+
+
+OneOrSeveral = Annotated[
+    Annotated[MethodRef, Tag("<one>")] | Annotated[tuple[MethodRef, ...], Tag("<several>")], Discriminator(_several)
+]
+"""One method, or a list of them; what is wrong in one is told of that one."""
 
 
 _WANTED = {
@@ -90,7 +110,7 @@ def config_error(error: ValidationError, where: str, model: type[BaseModel], hin
 
 
 def _path(error: ErrorDetails) -> str:
-    parts = [str(part) for part in error["loc"]]
+    parts = [str(part) for part in error["loc"] if not str(part).startswith("<")]  # tags of "one or several"
     while len(parts) > 1 and _BRANCH.match(parts[-1]):
         parts.pop()
     return ".".join(parts)
