@@ -116,3 +116,17 @@ def test_names_with_markup_on_progress_lines_and_tables(screen: io.StringIO) -> 
     console.print(tables._variations_table({"arms": [arm]}))
     text = said(screen)
     assert "run [/bold]\\x1" in text and "\\u202edone" in text and "a[/b]" in text and "lr=[x]" in text
+
+
+def test_the_kinds_and_reasons_of_a_verified_file(screen: io.StringIO) -> None:
+    from gfcr.cli.verify import tables as verified
+    from gfcr.filter.judge_file import Summary, Tally
+
+    summary = Summary()
+    summary.reasons[f"broken {HOSTILE}"] += 1
+    summary.total = Tally(rows=2, expected=2, right=1)
+    summary.kinds[f"kind {PROMPT}"] = Tally(rows=2, expected=2, right=1)
+    for part in verified(summary):
+        tasks.out.print(part)
+    text = said(screen)
+    assert "broken \\x1b]0;owned" in text and "kind \\x1b]0;owned" in text and "[/bold][link=x] end" in text

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gfcr.cli.boundary import Debug, Json, command, err, out, print_json
+from gfcr.cli.shown import visible
 from gfcr.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -160,6 +161,7 @@ class _Shown:
 def tables(summary: Summary) -> list[RenderableType]:
     """The closing table: what was found, and the errors where rows say what was expected."""
     from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
     from rich.table import Table
     from rich.text import Text
 
@@ -174,7 +176,7 @@ def tables(summary: Summary) -> list[RenderableType]:
         )
     ]
     if unscorable:
-        lines = [f"  {n} × {visible(reason)}" for reason, n in summary.reasons.most_common(SHOWN_REASONS)]
+        lines = [f"  {n} × {visible(' '.join(reason.split()))}" for reason, n in summary.reasons.most_common(SHOWN_REASONS)]
         parts.append(Text("\n".join(["unscorable because:", *lines]), "dim"))
     if not summary.total.expected and not summary.debatable.expected:
         return parts
@@ -192,7 +194,7 @@ def tables(summary: Summary) -> list[RenderableType]:
     if faulty:
         table.add_section()
         for kind, tally in faulty[:SHOWN_KINDS]:
-            table.add_row(visible(kind), *_cells(tally))
+            table.add_row(escape(visible(kind)), *_cells(tally))
     parts.append(table)
     clean = sum(tally.expected > 0 and tally.right == tally.expected for tally in summary.kinds.values())
     if summary.kinds:
@@ -203,8 +205,3 @@ def tables(summary: Summary) -> list[RenderableType]:
 def _cells(tally: Tally) -> list[str]:
     accuracy = "–" if tally.accuracy is None else f"{100 * tally.accuracy:.1f} %"
     return [str(tally.expected), accuracy, str(tally.false_positives), str(tally.false_negatives), str(tally.unscorable)]
-
-
-def visible(text: str) -> str:
-    """Text of a file as it may go to a terminal: control characters spelt out."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
