@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import cache
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -77,6 +78,7 @@ def test_every_setting_of_the_losses_is_in_the_table_or_read_by_all():
 
 def test_the_table_names_no_loss_that_is_not_there():
     assert {kind for kinds, _ in READERS.values() for kind in kinds} <= set(MAKERS)
+    assert set(get_args(LossSettings.model_fields["kind"].annotation)) == set(MAKERS)  # a new loss says what it reads
     assert np.array_equal(slope("ppo").numpy(), slope("ppo").numpy())
 
 
