@@ -25,6 +25,11 @@ def scored(
     return Verdict(judge.name, judge.version, Status.SCORED, float(score), correct, evidence, answer=answer, spans=spans)
 
 
+def place(start: int, end: int, kind: str = "answer") -> tuple[Span, ...]:
+    """The span of a verdict, none where it would be empty."""
+    return (Span(start, end, kind),) if start < end else ()
+
+
 def unscorable(judge: Named, evidence: str) -> Verdict:
     return Verdict(judge.name, judge.version, Status.UNSCORABLE, evidence=evidence)
 

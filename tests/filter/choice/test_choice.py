@@ -98,6 +98,17 @@ RIGHT = [
     "The answer is → B",
     "\\[ \\boxed{ B } \\]",
     "The right answer, after all, would be... Answer: B",
+    "The answer is clearly B; A, C and D are wrong.",
+    "Both A and C are wrong. Answer B",
+    "B it is.",
+    "B, final answer.",
+    "Therefore, the answer is neither A nor C but B.",
+    '```json\n{"answer": "B"}\n```',
+    '{"reason": "A is small", "answer": "B"}',
+    "A is incorrect, B is correct, C is incorrect.",
+    "We can eliminate A. Between B and C, B is better. Hence B.",
+    "Answer: B\n\nA: wrong\nC: wrong\nD: wrong",
+    r"\boxed{\textbf{(B)}~\frac{1}{2}}",
 ]
 
 
@@ -146,6 +157,9 @@ WRONG = [
     "(A) not (B)",
     "Answer: [LETTER]",
     "I doubt that B is an answer at all.",
+    "The answer is neither A nor B.",
+    "B; A is right",
+    "A and B are both correct; answer A, B",
 ]
 
 
@@ -236,6 +250,10 @@ def test_several_labels(text: str, reference: str, right: bool) -> None:
         ("Answer: Yes or No", "Yes", False),
         ("The statement holds.\n\nTrue", "True", True),
         ("The answer is false.", "True", False),
+        ("The statement is false.", "False", True),
+        ("The statement is not true.", "True", False),
+        ("A:B=1", "A:B=1", True),
+        ("A", "A:B=1", False),
         ("ANSWER: correct!", "correct", True),
         ("ANSWER: 42,\n", "42", True),
         ("ANSWER: 42.0", "42", True),

@@ -22,7 +22,8 @@ _PHRASE = re.compile(
       \b(?:answers?|(?:correct|right|best|appropriate)\s{{1,9}}(?:option|choice|letter|statement|one)s?|(?:option|choice)s?)
         (?:\s{{1,9}}(?:choice|option|letter))?
         (?:\s{{1,9}}(?:to|for|of|in)\s[^.:：\n]{{1,80}}?|\s{{0,9}}\([^()\n]{{1,40}}\))?
-        \s{{0,9}}[*_]{{0,3}}\s{{0,9}}(?:{_COLON}|{_IS}|=)\s{{0,9}}[*_]{{0,3}}
+        \s{{0,9}}[*_"']{{0,3}}\s{{0,9}}(?:{_COLON}|{_IS}|=)\s{{0,9}}[*_]{{0,3}}
+    | \banswer\s{{1,9}}(?=[(\[*]{{0,3}}(?-i:[A-Z])[)\]*]{{0,3}}[.!]?[ \t]*$)
     | \b(?:I|we)(?:\s{{1,9}}would|\s{{1,9}}will|['’]ll|['’]d|\s{{1,9}}must|\s{{1,9}}should)?\s{{1,9}}(?:choose|chose|pick|select|go\s{{1,9}}with|answer(?:\s{{1,9}}with)?)\b\s{{0,9}}{_COLON}?
     | (?:正确|最终|最后)?(?:答案|选项)(?:应该|应当|应|就)?(?:是|为|选|[:：])\s{{0,9}}[:：]?
     | (?:故|因此|所以|应该?|我|答)选(?:择|项)?\s{{0,9}}[:：]?
@@ -30,7 +31,7 @@ _PHRASE = re.compile(
     | 정답\s{{0,9}}(?:은|[:：])\s{{0,9}}[:：]?
     | \b(?:respuesta|resposta|risposta|réponse|antwort|ответ)(?:\s{{1,9}}(?:\w{{4,10}}))?\s{{0,9}}(?:[:：]|\b(?:es|é|è|est|ist|lautet)\b\s{{0,9}}[:：]?|[—–])
     """,
-    re.IGNORECASE | re.VERBOSE,
+    re.IGNORECASE | re.VERBOSE | re.MULTILINE,
 )
 _HEADING = re.compile(r"^[ \t#*_]*(?:the\s+)?(?:final\s+)?answer[ \t*_]*$", re.IGNORECASE | re.MULTILINE)
 

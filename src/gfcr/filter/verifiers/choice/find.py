@@ -35,7 +35,7 @@ _SO = re.compile(
 )
 _IS_RIGHT = re.compile(
     r"[)\]\"'*.]*\s*(?:is|must\s+be|seems|looks|appears)\s+(?:to\s+be\s+)?(?:therefore\s+|thus\s+|clearly\s+|definitely\s+)?(?:the\s+)?"
-    r"(?:correct|right|best|true|answer)\b|\s*(?:是)?(?:正确|对的)",
+    r"(?:correct|right|best|true|answer)\b|\s*,?\s*(?:it\s+is\b|(?:is\s+)?(?:my\s+)?final\s+answer\b)|\s*(?:是)?(?:正确|对的)",
     re.IGNORECASE,
 )
 _WORD = re.compile(
@@ -47,6 +47,8 @@ _NEGATIVE = re.compile(
     r"\b(?:not|no|never|neither|nor|wrong|incorrect|false|unlike|except|rather\s+than|instead\s+of)\b|n['’]t\b|不|错",
     re.IGNORECASE,
 )
+
+_NOT = re.compile(r"\b(?:not|never|neither|nor|cannot)\b|n['’]t\b|不", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +162,7 @@ def _named(zone: str, start: int, end: int, known: Options) -> Choice | None:
     line = zone[max(start, end - LONGEST) : end].rstrip()
     cut = max((m.end() for m in re.finditer(r"[.!?]\s+(?=\S)", line)), default=0)
     sentence = line[cut:]
-    if _NEGATIVE.search(sentence) or sentence.endswith("?"):
+    if sentence.endswith("?") or (_NOT if known.words else _NEGATIVE).search(sentence):
         return None
     labels = {
         label
@@ -171,6 +173,8 @@ def _named(zone: str, start: int, end: int, known: Options) -> Choice | None:
         )
         if (label := known.label(m[1] or m[2] or m[3])) is not None
     }
+    if known.words:
+        labels = {label for label in known.labels if re.search(rf"\b{label}\b", sentence, re.IGNORECASE)}
     low = sentence.casefold()
     for label, text in zip(known.labels, known.texts):
         if (len(text) > 1 or text.isdigit()) and re.search(rf"(?<![\w.]){re.escape(text)}(?![\w])(?!\.\d)", low):

@@ -19,6 +19,7 @@ FEWEST = 8
 """Letters that count as labels where the task lists no options."""
 _WORDS = (("Yes", "No"), ("True", "False"))
 _LABELLED = re.compile(r"\s*[(\[]?([A-Za-z]|\d{1,2})\s*[)\].:：、]\s*(.+)", re.DOTALL)
+_BEFORE_TEXT = re.compile(r"\s*(?:[(\[]\w{1,2}[)\]]|\w{1,2}[).:、]\s)")
 _LIST = re.compile(r"\s*(?:[,;/&+、，]|\band\b|\s)\s*(?:\band\b)?\s*", re.IGNORECASE)
 _WRAP = re.compile(
     r"\\(?:text(?:bf|it|rm|normal|tt)?|math(?:rm|bf|it|sf|tt)|m?box|f?boxed|fbox|operatorname)\s*\{([^{}]*)\}"
@@ -122,7 +123,7 @@ def chosen(reference: str, known: Options, listed: bool) -> frozenset[str] | Non
     bare = re.sub(r"^(?:option|choice|answer)\s+(?=\S{1,3}$)", "", text.strip(" .:$\"'"), flags=re.IGNORECASE).strip("()[]{} .")
     if (one := known.label(bare)) is not None and (len(bare) > 1 or bare.upper() in LETTERS[: len(known.labels)] or listed):
         return frozenset([one])
-    if (dressed := _LABELLED.fullmatch(text)) and (one := known.label(dressed[1])) is not None:
+    if (dressed := _LABELLED.fullmatch(text)) and _BEFORE_TEXT.match(text) and (one := known.label(dressed[1])) is not None:
         behind = words(dressed[2])
         own = known.texts[known.labels.index(one)]
         return frozenset([one]) if not own or own == behind else None

@@ -42,17 +42,18 @@ _REFUTED = re.compile(
     re.IGNORECASE,
 )
 _NONE = re.compile(
-    r"(?:none\b|neither\b|no\s+(?:correct\s+|valid\s+)?(?:option|answer|choice)|unknown\b|unclear\b|undetermined|cannot\s+be\s+determined|n/a\b"
+    r"(?:none\b|neither\b(?!\s+(?:option\s+)?[(\"']?\w{1,2}[)\"']?\s+n?or\b)|no\s+(?:correct\s+|valid\s+)?(?:option|answer|choice)|unknown\b|unclear\b|undetermined|cannot\s+be\s+determined|n/a\b"
     r"|I\s+(?:do\s*n'?t|do\s+not|can\s*not|can't)\s+(?:know|tell|say|determine|answer))",
     re.IGNORECASE,
 )
 _JOIN = re.compile(
-    r"[\s)\]\"']*(?:(?:[,;/&+、，|]|\b(?:and|or|and/or|as\s+well\s+as|plus)\b|[和与或及])\s*)+(?:both\s+|also\s+)?(?:(?:the\s+)?(?:option|choice|letter)s?\s+)?",
+    r"[\s)\]\"']*(?:(?:[,;/&+、，|]|\b(?:and|or|nor|and/or|as\s+well\s+as|plus)\b|[和与或及])\s*)+(?:both\s+|also\s+)?(?:(?:the\s+)?(?:option|choice|letter)s?\s+)?",
     re.IGNORECASE,
 )
 _CLAUSE = re.compile(
     r"\s*(?:(?:is|isn't|was|has|can|cannot|would|does|doesn't|states|says|describes|refers)\b|是|错|不)", re.IGNORECASE
 )
+_VERB = re.compile(r"\b(?:is|are|was|were|can|cannot|has|have|do|does|would|will)\b", re.IGNORECASE)
 _AND = re.compile(r"\b(?:and|or)\b|[&+/和与或及]", re.IGNORECASE)
 _DRESSED = re.compile(r"[(\[{<]\s*(\w{1,3})\s*[)\]}>]|(\w{1,3})\s*(?:[).:]|-\s)(?!\w)|\"(\w{1,3})\"|'(\w{1,3})'")
 _BARE = re.compile(r"(\w{1,3})(?![\w(]|['-]\w|\s*(?:=|<|>|\+|\^|×|\*|≈|≤|≥)|\.\d|,\d)")
@@ -119,6 +120,8 @@ def _items(text: str, low: str, at: int, known: Options, loose: bool) -> tuple[s
         found, after, sure = item
         if labels and _CLAUSE.match(text, after) and not _AND.search(text, end, at):
             break  # "B, A is too small"
+        if labels and ";" in text[end:at] and _VERB.search(text[at:].partition(";")[0]):
+            break  # "B; A and C are wrong"
         end = after
         labels |= found
         surely = surely and sure

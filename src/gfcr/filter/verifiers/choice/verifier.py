@@ -12,7 +12,7 @@ from gfcr.context import Build
 from gfcr.domains.answers import Extract, extract
 from gfcr.filter.texts.spoken import spoken
 from gfcr.filter.texts.stated import statements
-from gfcr.filter.verdicts import cut, scored, short, unscorable
+from gfcr.filter.verdicts import cut, place, scored, short, unscorable
 from gfcr.filter.verifiers.choice.find import STATEMENTS, find
 from gfcr.filter.verifiers.choice.find import Choice as Found
 from gfcr.filter.verifiers.choice.options import Options, chosen, options, words
@@ -105,11 +105,11 @@ class Choice:
             stated = [s for s in statements(zone)[-STATEMENTS:] if zone[s.start : s.end].strip(" \t*_$.:")]
             if stated:
                 last = stated[-1]
-                content, place = zone[last.start : last.end], (last.start, last.end)
+                content, where = zone[last.start : last.end], (last.start, last.end)
             elif zone.strip():
                 lines = zone.strip().splitlines()
                 content = zone.strip() if alike(zone, wanted) else lines[-1].strip()
-                place = (zone.rfind(content), zone.rfind(content) + len(content))
+                where = (zone.rfind(content), zone.rfind(content) + len(content))
             else:
                 continue
             inner = extract(content, Extract.BOXED)
@@ -121,7 +121,7 @@ class Choice:
                 right,
                 f"{short(said)} {'equals' if right else 'is not'} {short(words(wanted))}",
                 said,
-                (Span(*place, "answer"),),
+                place(*where),
             )
         return scored(self, 0.0, False, f"no final answer, wanted {short(wanted)}")
 
@@ -133,5 +133,4 @@ def _shown(labels: Iterable[str], known: Options) -> str:
 
 
 def _span(found: Found, text: str) -> tuple[Span, ...]:
-    start, end = min(found.start, len(text)), min(found.end, len(text))
-    return (Span(start, end, "answer"),) if start < end else ()
+    return place(min(found.start, len(text)), min(found.end, len(text)))

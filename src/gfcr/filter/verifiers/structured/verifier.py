@@ -20,7 +20,7 @@ from gfcr.errors import ConfigError
 from gfcr.filter.texts.spoken import spoken
 from gfcr.filter.texts.stated import statements
 from gfcr.filter.texts.values import NoValue, find, lenient, strict
-from gfcr.filter.verdicts import cut, scored, short, unscorable
+from gfcr.filter.verdicts import cut, place, scored, short, unscorable
 from gfcr.filter.verifiers.structured.equal import WIDEST, Rules, canonical, difference, share
 from gfcr.filter.verifiers.structured.items import SEPARATORS, items, split
 from gfcr.registry import Faithfulness, Slot, method
@@ -113,7 +113,7 @@ class Structured:
             found, start, end = _stated_value(zone, kinds.lenient, type(wanted))
         except NoValue as error:
             return scored(self, 0.0, False, f"no JSON value: {error}")
-        return self._compared(found, wanted, kinds, Span(start, end, "answer"))
+        return self._compared(found, wanted, kinds, place(start, end))
 
     def _list(self, zone: str, reference: Any, kinds: Kinds) -> Verdict:
         if isinstance(reference, str):
@@ -124,16 +124,16 @@ class Structured:
         if found is None:
             return scored(self, 0.0, False, "no list")
         given, start, end = found
-        return self._compared([_item(v) for v in given], [_item(v) for v in reference], kinds, Span(start, end, "answer"))
+        return self._compared([_item(v) for v in given], [_item(v) for v in reference], kinds, place(start, end))
 
-    def _compared(self, found: Any, wanted: Any, kinds: Kinds, span: Span) -> Verdict:
+    def _compared(self, found: Any, wanted: Any, kinds: Kinds, spans: tuple[Span, ...]) -> Verdict:
         part = share(found, wanted, kinds)
         right = part == 1
         answer = canonical(found, kinds.ordered)
         why = "equals the reference" if right else difference(found, wanted, kinds)
         if kinds.partial and not right:
             why += f" ({part.numerator} of {part.denominator} right)"
-        return scored(self, float(part) if kinds.partial else float(right), right, why, answer, (span,))
+        return scored(self, float(part) if kinds.partial else float(right), right, why, answer, spans)
 
     def _regex(self, zone: str, reference: Any, kinds: Kinds) -> Verdict:
         if not isinstance(reference, str):
@@ -145,12 +145,10 @@ class Structured:
         for start, end in _final(zone):
             words = zone[start:end].strip()
             if pattern.fullmatch(words) if kinds.match == "full" else pattern.search(words):
-                return scored(self, 1.0, True, f"{short(words)} matches", words, (Span(start, end, "answer"),))
+                return scored(self, 1.0, True, f"{short(words)} matches", words, place(start, end))
         start, end = _final(zone)[0]
         words = zone[start:end].strip()
-        return scored(
-            self, 0.0, False, f"{short(words)} does not match {short(reference)}", words, (Span(start, end, "answer"),)
-        )
+        return scored(self, 0.0, False, f"{short(words)} does not match {short(reference)}", words, place(start, end))
 
 
 def _zones(text: str, kinds: Kinds) -> tuple[str, ...]:
@@ -208,7 +206,7 @@ def _stated_value(zone: str, mend: bool, want: type) -> tuple[Any, int, int]:
 def _final(zone: str) -> list[tuple[int, int]]:
     """Places of the final answer, best first: the last statement (without and with the stop at its end), else the whole text, then its
     last line."""
-    stated = [s for s in statements(zone) if zone[s.start : s.end].strip(" \t*_$.:")]
+    stated = [s for s in statements(zone) if zone[s.start : s.end].strip(" \t*_$.:`")]
     if stated:
         last = stated[-1]
         words = zone[last.start : last.end]

@@ -16,7 +16,7 @@ from gfcr.context import Build
 from gfcr.errors import ConfigError
 from gfcr.filter.texts.spoken import spoken
 from gfcr.filter.texts.stated import statements
-from gfcr.filter.verdicts import cut, scored, short, unscorable
+from gfcr.filter.verdicts import cut, place, scored, short, unscorable
 from gfcr.filter.verifiers.vision import boxes as bx
 from gfcr.filter.verifiers.vision import numbers as nu
 from gfcr.filter.verifiers.vision import reading as rd
@@ -116,9 +116,9 @@ class Vision:
             first = error.errors()[0]
             raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
 
-    def _graded(self, score: Fraction | float, kinds: Kinds, why: str, answer: str, span: Span) -> Verdict:
+    def _graded(self, score: Fraction | float, kinds: Kinds, why: str, answer: str, spans: tuple[Span, ...]) -> Verdict:
         goal = RIGHT_AT[kinds.kind] if kinds.right_at is None else kinds.right_at
-        return scored(self, float(score), float(score) >= goal, why, answer, (span,))
+        return scored(self, float(score), float(score) >= goal, why, answer, spans)
 
     def _measure(self, task: Task, zone: str, kinds: Kinds) -> Verdict:
         wanted = nu.number(task.reference)
@@ -128,10 +128,10 @@ class Vision:
         if isinstance(found, nu.NoNumber):
             return scored(self, 0.0, False, found.why)
         value = nu.in_unit(found, wanted.unit)
-        span = Span(found.start, found.end, "answer")
+        span = place(found.start, found.end)
         said = f"{_shown(found.value)}{found.unit and ' ' + found.unit}"
         if value is None:
-            return scored(self, 0.0, False, f"{said} is no {wanted.unit}", said, (span,))
+            return scored(self, 0.0, False, f"{said} is no {wanted.unit}", said, span)
         score = nu.accuracy(value, wanted.value)
         return self._graded(score, kinds, f"{said}, wanted {_shown(wanted.value)}: accuracy {float(score):g}", said, span)
 
@@ -144,7 +144,7 @@ class Vision:
             return scored(self, 0.0, False, found.why)
         right, said = found.value == wanted.value, _shown(found.value)
         why = f"{said}" if right else f"{said}, wanted {_shown(wanted.value)}"
-        return scored(self, float(right), right, why, said, (Span(found.start, found.end, "answer"),))
+        return scored(self, float(right), right, why, said, place(found.start, found.end))
 
     def _text(self, task: Task, zone: str, kinds: Kinds) -> Verdict:
         given = list(task.reference) if isinstance(task.reference, (list, tuple)) else [task.reference]
@@ -165,7 +165,7 @@ class Vision:
             if score == 1
             else f"{short(said)}, wanted {short(best)}: {kinds.metric} {float(score):.3f}"
         )
-        return self._graded(score, kinds, why, said, Span(start, end, "answer"))
+        return self._graded(score, kinds, why, said, place(start, end))
 
     def _boxes(self, task: Task, zone: str, kinds: Kinds) -> Verdict:
         wanted = bx.read(task.reference)
@@ -182,12 +182,12 @@ class Vision:
         if found is None:
             return scored(self, 0.0, False, "no box in it")
         said = "; ".join(",".join(f"{v:g}" for v in box.numbers) for box in found[: bx.MOST])
-        span = Span(start, end, "answer")
+        span = place(start, end)
         if len(found) > bx.MOST:
-            return scored(self, 0.0, False, f"more than {bx.MOST} boxes", said, (span,))
+            return scored(self, 0.0, False, f"more than {bx.MOST} boxes", said, span)
         if not wanted or not found:
             right = not wanted and not found
-            return scored(self, float(right), right, f"{len(found)} boxes, wanted {len(wanted)}", said, (span,))
+            return scored(self, float(right), right, f"{len(found)} boxes, wanted {len(wanted)}", said, span)
         placed = [bx.corners(box, kinds.layout, by) for box in found]
         gains = [
             [bx.iou(g, p, kinds.inclusive) if g and p and _labels(w.label, f.label) else 0.0 for p, f in zip(placed, found)]
@@ -203,7 +203,7 @@ class Vision:
             if len(wanted) == len(found) == 1
             else f"{len(found)} boxes for {len(wanted)}, mean IoU {score:.3f}"
         )
-        return scored(self, score, right, why, said, (span,))
+        return scored(self, score, right, why, said, span)
 
 
 def _labels(wanted: str, found: str) -> bool:
