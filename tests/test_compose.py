@@ -54,6 +54,13 @@ def test_seed_grpo_beside_a_selector_that_seeks_uncertainty(select):
     assert rules(seed, real(Slot.SELECT, "uniform")) == rules(GRPO, seeking) == []
 
 
+def test_a_credit_that_takes_rewards_for_chances_and_rewards_beyond_them():
+    bounded, free = real(Slot.CREDIT, "treerpo"), real(Slot.CREDIT, "treerpo", spread="none")
+    overlong = real(Slot.SHAPE, "soft-overlong")
+    assert rules(bounded, overlong) == rules(bounded, invalid_reward=-0.5) == ["rewards_out_of_range"]
+    assert rules(bounded) == rules(free, overlong) == rules(free, invalid_reward=-0.5) == []
+
+
 def test_a_correction_that_a_std_undoes():
     constant = real(Slot.SHAPE, "noise-correction", false_negative=0.2)
     assert rules(GRPO, constant) == rules(real(Slot.CREDIT, "tree-grpo"), constant) == ["correction_without_effect"]

@@ -95,6 +95,19 @@ def negative_rewards(facts: Facts) -> Finding | None:
 
 
 @rule
+def rewards_out_of_range(facts: Facts) -> Finding | None:
+    needing, shaping = facts.having("assumes: rewards from 0 to 1"), facts.having("shapes reward")
+    if not needing or not (shaping or not 0 <= facts.invalid_reward <= 1):
+        return None
+    source = shaping[0] if shaping else f"filter.admission.invalid_reward = {facts.invalid_reward}"
+    return Finding(
+        "rewards_out_of_range",
+        f"{needing[0]} takes a reward for a chance of success, and {source} can leave the range from 0 to 1",
+        "set its spread to 'std' or 'none', or keep rewards from 0 to 1 and " + leave_out("filter.shape"),
+    )
+
+
+@rule
 def one_reward_dropped(facts: Facts) -> Finding | None:
     if not facts.admission_zero_variance:
         return None

@@ -23,10 +23,12 @@ BASELINES = [
     for m in all_methods()
     if m.slot is Slot.CREDIT
     and "needs: group baseline" in m.traits
-    and not {"assumes: binary correctness", "yields: cross-entropy"} & set(m.traits)
+    and not {"assumes: binary correctness", "yields: cross-entropy", "needs: step scores", "assumes: rewards from 0 to 1"}
+    & (m.traits | settings_of(m, {}).traits())
 ]
 """Every credit whose advantage compares a member with its group, for any reward: the kinds below must be impossible in each.
-Weights of a cross-entropy are no advantages: tests/filter/test_credit_kinds.py."""
+(TreeRPO's default wants rewards from 0 to 1: tests/filter/test_tree_credit.py.) Weights of a cross-entropy are no advantages: tests/filter/test_credit_kinds.py; steps are compared with steps:
+tests/filter/test_step_credit.py."""
 
 
 def credit(method):

@@ -147,7 +147,7 @@ def test_the_hint_that_is_not_trained_on_is_no_part_of_the_tree():
 
 def test_treerpo_says_which_rewards_its_normaliser_cannot_take():
     made = tree([(4, [1.0, -1.0]), 1.0])
-    with pytest.raises(ConfigError, match="needs rewards from 0 to 1, and an answer has -1"):
+    with pytest.raises(ConfigError, match="needs rewards from 0 to 1, and a step is worth -1"):
         credited(made, made_credit({"name": "treerpo"}))
     assert by_path(made, made_credit({"name": "treerpo", "spread": "std"}))[0][-1] > 0
 

@@ -114,20 +114,14 @@ class TreeRPO(_ByBranch):
         rows' sum is the advantage). `leaf`: it counts once per leaf. UNCONFIRMED."""
 
         def traits(self) -> frozenset[str]:
-            return frozenset() if self.spread == "none" else frozenset({"divides by std"})
+            bounded = {"assumes: rewards from 0 to 1"} if self.spread == "bernoulli" else set()
+            return frozenset(bounded if self.spread == "none" else bounded | {"divides by std"})
 
     def __init__(self, settings: Settings, build: Build) -> None:
         self.settings = settings
 
     def by_branch(self, tree: Tree, rewards: np.ndarray) -> np.ndarray:
-        s = self.settings
-        if s.spread == "bernoulli" and (rewards.min() < -REWARD_TOLERANCE or rewards.max() > 1 + REWARD_TOLERANCE):
-            raise ConfigError(
-                f"filter.credit 'treerpo' with spread = 'bernoulli' needs rewards from 0 to 1, and an answer has "
-                f"{rewards.min() if rewards.min() < 0 else rewards.max():.6g}",
-                "set its spread to 'std' or 'none', or use rewards from 0 to 1",
-            )
-        children = tree.children()
+        s, children = self.settings, tree.children()
         value, out = np.zeros(len(tree.branches)), np.zeros(len(tree.branches))
         for i in range(len(tree.branches) - 1, -1, -1):  # children stand after their parent
             below = children[i]
@@ -142,6 +136,11 @@ class TreeRPO(_ByBranch):
         centre = centred(values)
         if self.settings.spread == "none":
             return centre
+        if (wrong := values[(values < -REWARD_TOLERANCE) | (values > 1 + REWARD_TOLERANCE)]).size:
+            raise ConfigError(
+                f"filter.credit 'treerpo' with spread = 'bernoulli' needs rewards from 0 to 1, and a step is worth {wrong[0]:.6g}",
+                "set its spread to 'std' or 'none', or use rewards from 0 to 1",
+            )
         mean = values.mean()
         return np.asarray(centre / (np.sqrt(max(mean * (1 - mean), 0.0)) + self.settings.eps))
 
