@@ -64,6 +64,10 @@ class Judge:
             os.kill(os.getpid(), signal.SIGSTOP)
         if verb == "hostile":  # code that would run where the answer is read
             return Hostile(rest)
+        if verb in ("half", "noise"):  # writes into the pipe itself
+            pipe = int(sys.argv[1])
+            os.write(pipe, (1000).to_bytes(4, "big") + b"x" * 10 if verb == "half" else (3).to_bytes(4, "big") + b"abc")
+            time.sleep(600 if verb == "half" else 0)
         if verb == "later":  # dies while it serves the next call
             import threading
 

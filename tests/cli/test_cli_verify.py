@@ -177,6 +177,25 @@ def test_a_killed_run_goes_on_and_gives_what_an_uncut_one_gives(cli, place):
     }
 
 
+def test_an_interrupted_run_keeps_its_rows_ends_its_processes_and_says_how_to_go_on(cli, place):
+    source, out = (
+        write(place / "in.jsonl", [*rows(30, slow=True), {"id": "x", "gold": "4", "prediction": "loop"}]),
+        place / "out.jsonl",
+    )
+    name = f"{place}/grader.py:right"
+    command = [sys.executable, "-m", "gfcr", "verify", name, str(source), "--out", str(out), "--workers", "2", "--timeout", "1"]
+    work = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    end = time.monotonic() + 60
+    while (not out.exists() or out.read_bytes().count(b"\n") < 5) and time.monotonic() < end:
+        time.sleep(0.005)
+    work.send_signal(signal.SIGINT)
+    said = work.communicate(timeout=60)[1]
+    assert work.returncode == 130 and "go on with: the same command without --fresh" in " ".join(said.split())
+    assert "Traceback" not in said
+    assert 5 <= cli.json("verify", name, source, "--out", out, "--workers", 1, "--timeout", 1)["rows_before"] < 31
+    assert [r["id"] for r in read(out)] == [*(f"r{i}" for i in range(30)), "x"]
+
+
 def test_an_output_of_something_else_is_refused_and_kept(cli, place):
     source, out = write(place / "in.jsonl", rows(4)), place / "out.jsonl"
     name = f"{place}/grader.py:right"

@@ -61,8 +61,8 @@ def test_calls_one_after_the_other_take_one_process_however_many_there_may_be():
 
 
 def test_a_wave_comes_back_in_its_order_whichever_ended_first(pool):
-    """Every third call hangs or dies, every fifth is slow; the others are at once."""
-    prompts = ["sleep 0.1" if i % 5 == 0 else "die" if i % 3 == 0 else "judge" for i in range(30)]
+    """Every fourth call ends its process, every fifth is slow; the others are at once."""
+    prompts = ["sleep 0.1" if i % 5 == 0 else "die" if i % 4 == 0 else "judge" for i in range(16)]
     found = pool.judge_many([item(prompt, "x" * i) for i, prompt in enumerate(prompts)])
     assert [v.status is Status.UNSCORABLE for v in found] == [p == "die" for p in prompts]
     assert [v.score for v in found if v.score is not None] == [float(i) for i, p in enumerate(prompts) if p != "die"]
@@ -84,6 +84,19 @@ def test_what_the_work_does_to_its_process_is_evidence_and_the_next_call_works(p
     assert (verdict.status, verdict.score, verdict.correct) == (Status.UNSCORABLE, None, None)
     assert evidence in verdict.evidence
     assert fine(pool)
+
+
+def test_half_an_answer_is_not_waited_for(monkeypatch):
+    from gfcr.filter.pool import worker
+
+    monkeypatch.setattr(worker, "TAKE_SECONDS", 0.3)
+    made = KillableVerifier(Judge(), seconds=5)
+    try:
+        assert made.judge(*item("half")).evidence == "its process stopped in the middle of its answer; killed"
+        assert "cannot be read" in made.judge(*item("noise")).evidence
+        assert fine(made)
+    finally:
+        made.close()
 
 
 def test_a_flood_of_output_neither_blocks_nor_reaches_us(pool, capfd):

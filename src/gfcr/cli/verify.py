@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gfcr.cli.boundary import Debug, Json, command, err, out, print_json
+from gfcr.cli.boundary import Debug, Interrupted, Json, command, err, out, print_json
 from gfcr.cli.shown import visible
 from gfcr.errors import ConfigError
 
@@ -92,6 +92,8 @@ def verify(
     try:
         with _Shown(str(source), quiet=as_json and not err.is_terminal) as shown:
             summary = judge_file(Reader(source, case, names), target, verifier, facts, fresh, shown)
+    except KeyboardInterrupt:
+        raise Interrupted(f"the same command without --fresh; {target} keeps its rows") from None
     finally:
         verifier.close()
     if as_json:
