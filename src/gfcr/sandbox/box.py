@@ -116,7 +116,7 @@ class Box:
             "files": job.files,
             "entry": job.entry,
             "cwd": f"{self.scratch}/answer",
-            "scratch": self.scratch,
+            "scratch": [self.scratch] if self.life.scratch else [command.SCRATCH, command.SHARED],
             "paths": command.packages(self.sandbox),
             "uid": self.uid,
             "limits": _rlimits(self.limits),

@@ -16,8 +16,9 @@ from pathlib import Path
 from gfcr.sandbox.settings import Limits, Sandbox
 
 SCRATCH = "/tmp"
-HOME = f"{SCRATCH}/answer"
-"""Where an answer's files lie, inside."""
+SHARED = "/dev/shm"
+"""Scratch space of the C library, without which there are no semaphores."""
+_SHARED = 8 << 20
 INTERPRETER = (os.path.realpath(sys.executable), "-S", "-s", "-P", "-B")
 _SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64")
 _SCATTER = 1 << 27
@@ -60,6 +61,7 @@ def bwrap(sandbox: Sandbox, limits: Limits, nested: bool, info: int, filters: in
             command += ["--ro-bind", str(place), str(place)]
     command += ["--proc", "/proc", "--dev", "/dev"]
     command += ["--size", str(limits.scratch_mb << 20), "--perms", "1777", "--tmpfs", SCRATCH]
+    command += ["--size", str(_SHARED), "--perms", "1777", "--tmpfs", SHARED]
     seen = {Path("/"), Path(SCRATCH)}
     for path in _prefixes():
         for parent in reversed(Path(path).parents):  # bubblewrap would make them readable by nobody else

@@ -12,7 +12,6 @@ import os
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any
 
 from gfcr.sandbox.box import Box
 from gfcr.sandbox.settings import Limits, Sandbox
@@ -22,17 +21,19 @@ class Stock:
     """Keeps `sandbox.warm` sandboxes ready."""
 
     def __init__(self, sandbox: Sandbox, limits: Limits) -> None:
-        self.sandbox, self.limits, self.owner = sandbox, limits, os.getpid()
+        """`limits`: of their scratch space; the others come with `take`."""
+        self.sandbox, self.limits = sandbox, limits
         self._ready: queue.Queue[Box | Exception] = queue.Queue(sandbox.warm)
         self._over = False
         self._keeper = threading.Thread(target=self._keep, name="gfcr sandboxes", daemon=True)
         self._keeper.start()
 
-    def take(self) -> Box:
-        """A started sandbox, the caller's to close. Raises SandboxError."""
+    def take(self, limits: Limits | None = None) -> Box:
+        """A started sandbox, the caller's to close, for jobs under these limits. Raises SandboxError."""
         found = self._ready.get()
         if isinstance(found, Exception):
             raise found
+        found.limits = limits or self.limits
         return found
 
     def close(self) -> None:
@@ -59,23 +60,25 @@ class Stock:
                 self._ready.put(error)
 
 
-_STOCKS: dict[tuple[int, Sandbox, Limits], Stock] = {}
+_STOCKS: dict[tuple[int, Sandbox, int], Stock] = {}
 _LOCK = threading.Lock()
 
 
-def stock(sandbox: Sandbox, limits: Limits) -> Callable[[Sandbox, Limits], Box]:
-    """What starts a sandbox: from the stock where one is kept for these very settings, else a new one."""
-    if not sandbox.warm:
-        return Box
+def stock(sandbox: Sandbox) -> Callable[[Sandbox, Limits], Box]:
+    """What starts a sandbox: from the stock where one is kept, else a new one."""
+    return _taken if sandbox.warm else Box
+
+
+def _taken(sandbox: Sandbox, limits: Limits) -> Box:
+    key = (os.getpid(), sandbox, limits.scratch_mb)  # a fork has none of its parent's
     with _LOCK:
-        key = (os.getpid(), sandbox, limits)  # a fork has none of its parent's
-        if key not in _STOCKS and len(_STOCKS) < 8:
+        if key not in _STOCKS:
             _STOCKS[key] = Stock(sandbox, limits)
-        found = _STOCKS.get(key)
-    return (lambda *_: found.take()) if found is not None else Box
+        found = _STOCKS[key]
+    return found.take(limits)
 
 
-def close_all(*_: Any) -> None:
+def close_all() -> None:
     """End all stocks of this process."""
     with _LOCK:
         for key in [key for key in _STOCKS if key[0] == os.getpid()]:

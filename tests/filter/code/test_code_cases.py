@@ -65,3 +65,13 @@ def test_eight_at_once_judge_as_one_does(judge: Code) -> None:
         assert verdict.status is Status.SCORED, verdict.evidence
         assert row["expected"] is None or verdict.correct is row["expected"], (row["id"], verdict.evidence)
         checks(row)
+
+
+def test_sandboxes_started_in_advance_judge_alike_and_end_with_the_verifier() -> None:
+    judge = Code(Code.Settings.model_validate({"sandbox": {"warm": 2}}), None)
+    try:
+        for kind in ("correct", "wrong", "daemon_survives", "multi_file", "monkeypatch_unittest"):
+            row = next(row for row in ROWS if row["kind"] == kind)
+            assert judge.judge(*case(row), StopReason.EOS).correct is row["expected"], row["id"]
+    finally:
+        judge.close()

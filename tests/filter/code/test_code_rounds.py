@@ -40,6 +40,22 @@ def test_rewards_and_advantages_through_the_recipe_equal_the_golden_vector(vecto
 
 
 @needs_sandbox
+def test_rltf_blames_the_whole_program_where_no_line_is_to_blame() -> None:
+    task = Task("code", "Square it: f", GOLDEN["tests"])
+    deep = "def f(x):\n    return f(x)\n"
+    said = "def f(x):\n    raise RuntimeError\n"
+    _, members = through(
+        task, [GOLDEN["answers"]["endless"], deep, said], verifiers=[{"name": "code", "score": "rltf", "limits": LIMITS}]
+    )
+    endless, recursive, runtime = (m.signals.verdicts["code"].spans for m in members)
+    assert [(s.start, s.end, s.kind, s.value) for s in (*endless, *recursive)] == [
+        (0, len(GOLDEN["answers"]["endless"]), "program", -0.3),
+        (0, len(deep), "program", -0.3),
+    ]
+    assert [(said[s.start : s.end], s.kind, s.value) for s in runtime] == [("raise RuntimeError", "line", None)]
+
+
+@needs_sandbox
 def test_a_reference_that_cannot_be_used_leaves_the_answer_out_of_the_batch() -> None:
     task = Task("code", "f", {"type": "call", "fn": "f", "cases": []})
     _, (a, b) = through(task, ["def f(): pass", "x"], verifiers=[{"name": "code"}])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import os
 import sys
 
 TYPE_CHECKING = False  # importing typing would double the start of a run
@@ -14,8 +16,9 @@ def run(plan: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     main = type(sys)("__main__")
     sys.argv[:] = [plan["entry"]]
     main.__dict__["__file__"] = plan["entry"]
-    main.__dict__["__builtins__"] = __builtins__
+    main.__dict__["__builtins__"] = builtins
     sys.modules["__main__"] = main
+    sys.path[0] = os.path.dirname(os.path.abspath(plan["entry"]))
     for name, _ in plan["modules"]:
         sys.modules.pop(name, None)
     with open(plan["entry"], "rb") as file:

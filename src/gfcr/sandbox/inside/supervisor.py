@@ -134,7 +134,8 @@ def _emptied(plan: Plan) -> bool:
     if not pid:
         try:
             _drop(plan)
-            _empty(plan["scratch"])
+            for place in plan["scratch"]:
+                _empty(place)
         except BaseException:
             os._exit(1)
         os._exit(0)

@@ -26,6 +26,8 @@ class Answer:
     files: dict[str, str]
     places: dict[str, list[int]] = field(default_factory=dict)
     """Where each line of a file ends in the text judged; absent for a file whose text stands there in another form."""
+    whole: tuple[int, int] | None = None
+    """Where the program stands in the text judged; None where it stands there in another form."""
     refused: str | None = None
     """Why it is not run at all."""
 
@@ -59,7 +61,7 @@ def answer(text: str, entry: str | None) -> Answer:
     for line in source.split("\n"):
         ends.append(at + len(line.rstrip()))
         at += len(line) + 1
-    return Answer({name: textwrap.dedent(source).lstrip("\ufeff")}, {name: ends})
+    return Answer({name: textwrap.dedent(source).lstrip("\ufeff")}, {name: ends}, (start, end))
 
 
 def _program(text: str) -> tuple[int, int]:

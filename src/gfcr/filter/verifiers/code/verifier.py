@@ -21,11 +21,11 @@ from gfcr.filter.verifiers.code.line import Tree
 from gfcr.filter.verifiers.code.reference import BadTests, Reference, Tests, held_back, limited, reference
 from gfcr.filter.verifiers.code.report import Failure, Fault, Level, Report, words
 from gfcr.filter.verifiers.code.runs import Runner
-from gfcr.filter.verifiers.code.score import Score, score, span_value
+from gfcr.filter.verifiers.code.score import Score, blames_all, blames_none, score, span_value
 from gfcr.registry import Faithfulness, FrozenModel, Slot, method
 from gfcr.sandbox.box import works
 from gfcr.sandbox.settings import Limits, Sandbox
-from gfcr.sandbox.stock import stock
+from gfcr.sandbox.stock import close_all, stock
 from gfcr.types import Span, StopReason, Task, Verdict
 
 _NAMES = re.compile(r"\b(?:def|class|function|called|named|method|write|implement|define)\s+`?([A-Za-z_]\w*)", re.IGNORECASE)
@@ -102,6 +102,11 @@ class Code:
             return unscorable(self, error.what)
         return self._verdict(report, program)
 
+    def close(self) -> None:
+        """End the sandboxes that are kept started; a later call starts new ones."""
+        if self.settings.sandbox.warm:
+            close_all()
+
     def report(self, task: Task, text: str) -> Report:
         """How a text does on a task's tests, in full. Raises BadTests, GfcrError."""
         known = reference(task.reference)
@@ -127,7 +132,7 @@ class Code:
                 report = replace(report, notes=(*report.notes, note))
                 if s.scan == "wrong":
                     return report.plus(Report(len(tests.cases), failure=Failure(Fault.WRONG, "hard-coded results")))
-            with Runner(program, s.sandbox, limits, every, stock(s.sandbox, limits)) as runner:
+            with Runner(program, s.sandbox, limits, every, stock(s.sandbox)) as runner:
                 strict, together = s.objects == "strict", s.tests == "together"
                 report = report.plus(runner.run(_defined(tests, task), strict, together))
             if report.failure is not None and not every:
@@ -162,12 +167,18 @@ class Code:
             return unscorable(self, evidence)
         on_hidden = s.score_on == "hidden" and report.hidden[1] > 0
         right = report.share(True) == 1.0 if on_hidden else report.right
-        spans: tuple[Span, ...] = ()
-        failure = report.failure
-        if failure is not None and failure.where is not None and (place := program.line(*failure.where)):
-            spans = (Span(*place, "line", span_value(s.score)),)
+        spans = () if report.failure is None else _spans(report.failure, program, s.score)
         said = program.canonical if program.files else None
         return scored(self, score(report, s.score, on_hidden), right, evidence, said, spans)
+
+
+def _spans(failure: Failure, program: Answer, how: Score) -> tuple[Span, ...]:
+    """The offending line; for RLTF, which gives it a value, the whole program where no line is to blame."""
+    value = span_value(how)
+    if value is not None and blames_all(failure):
+        return (Span(*program.whole, "program", value),) if program.whole else ()
+    place = program.line(*failure.where) if failure.where is not None else None
+    return (Span(*place, "line", None if blames_none(failure) else value),) if place else ()
 
 
 def _defined(tests: Tests, task: Task) -> Tests:
