@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 import sqlite3
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from gfcr.context import Build
 from gfcr.filter.texts.fences import programs
 from gfcr.filter.texts.spoken import spoken
 from gfcr.filter.texts.values import NoValue, strict
 from gfcr.filter.verdicts import passes, refused, unjudged
+from gfcr.filter.verifiers.code.extract import answer
 from gfcr.filter.verifiers.sql.text import find_query
 from gfcr.registry import Faithfulness, FrozenModel, Slot, method
 from gfcr.types import StopReason, Task, Verdict
@@ -45,6 +46,13 @@ class CodeCompiles:
             return unheard
         if self.settings.need_fence and "```" not in text and "~~~" not in text:
             return refused(self, "no fenced block")
+        meant = answer(text, None)  # as the verifier reads it
+        if (
+            sum(map(len, meant.files.values())) <= LONGEST
+            and any(map(str.strip, meant.files.values()))
+            and not _faults(meant.files)
+        ):
+            return passes(self, "the program can be read")
         return _any(self, text, PYTHON, _reads, "program")
 
 
@@ -78,9 +86,14 @@ def _reads(source: str) -> str:
         except NoValue:
             return why
         if isinstance(files, dict) and files and all(isinstance(text, str) for text in files.values()):
-            faults = ((name, _compiles(text)) for name, text in files.items() if name.endswith(".py"))
-            return next((f"{name[:60]}: {fault}" for name, fault in faults if fault), "")
+            return _faults(files)
     return why
+
+
+def _faults(files: Mapping[str, str]) -> str:
+    """What is wrong with the first Python file that cannot be read; empty where all can."""
+    faults = ((name, _compiles(text)) for name, text in files.items() if name.endswith(".py"))
+    return next((f"{name[:60]}: {fault}" for name, fault in faults if fault), "")
 
 
 def _compiles(source: str) -> str:

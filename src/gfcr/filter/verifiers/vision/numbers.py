@@ -55,7 +55,7 @@ _UNIT = r"(?:(?P<square>square|sq\.?)\s*)?(?P<unit>millimet(?:er|re)s?|centimet(
 _NUMBER = re.compile(
     rf"(?P<sign>(?<![\w.)\]])[-+−]\s?)?(?:(?P<top>\d+)\s*/\s*(?P<bottom>\d+)(?![\d/.])|(?P<digits>{_DIGITS})"
     rf"|\b(?P<words>{_WORD}(?:(?:\s+and\s+|[\s-]+){_WORD}){{0,8}})\b)(?P<percent>\s*%)?(?:\s*{_UNIT})?",
-    re.IGNORECASE,
+    re.IGNORECASE | re.ASCII,
 )
 _HEDGE = re.compile(
     r"\s*(?:(?:[A-Za-z²]{1,12}\s*)?(?:or|to|-|–|—|~|±|\+/-)|and|/|,|;)\s*(?:(?:about|maybe|perhaps|possibly|even|and|or)\s+)?",
