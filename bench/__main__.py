@@ -24,6 +24,7 @@ BENCHES = {
     "pool_d": "plain GRPO on pool D, 350,000 tokens, 3 seeds",
     "noise": "pool D on a verifier that errs, with and without correction, 5 arms, 3 seeds",
     "trl": "TRL's own GRPO against gfcr inside TRL and the reference trainer: CPU seconds to accuracy .7 on pool D",
+    "verify_math": "the math verifier against math-verify 0.9, each in two killable processes: rows per CPU second, accuracy",
     "tables": "compare.json to Markdown",
     "all": "all short ones with machine facts, JSON and Markdown; --quick: minutes",
     "markdown": "results of `all` to Markdown, into the marked places of docs/benchmarks.md",

@@ -28,6 +28,7 @@ _DOTS = re.compile(r"([-+]?\d{1,3}(?:\.\d{3}){1,6}),(\d{1,9})|([-+]?\d{1,3}(?:\.
 _SPACED = re.compile(r"([-+]?\d{1,3}(?:[ ']\d{3}){1,6})(\.\d+)?(?!\d)")
 _GLUED_UNIT = re.compile(r"([-+]?[\d.,]+)(?:[mgshlLNJWVAK]|[kcm]?m)(?:\s*\^\s*\{?[23]\}?)?")
 _LABEL = re.compile(r"\(([A-Z])\)[\s:.]*(?=\S)|([A-E])[).]\s+(?=\S)")
+_EVENT = re.compile(r"(?<![A-Za-z])(?:P|Pr|\\Pr|\\mathbb\{[PE]\}|E|Var)\s*[(\[][^()\[\]]{1,60}[)\]]\s*=(?!=)")
 _REALS = frozenset({"all real numbers", "all reals", "the real numbers", "all real x", "real numbers"})
 _COMPOUND = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)\.?,?\s*(?:and\s+)?(\d+(?:\.\d+)?)\s*([A-Za-z]+)\.?")
 _NOT_A_NUMBER = re.compile(r"nan|\+?-?nan|null|n/a|undefined\?", re.IGNORECASE)
@@ -58,6 +59,8 @@ def read(text: str, decimal_comma: bool = False, answer: bool = False) -> Readin
     nodes: list[Node] = []
     why = ""
     tidied = trimmed(tidy(text))
+    if len(_EVENT.findall(tidied)) == 1:
+        tidied = _EVENT.sub("P = ", tidied)
     special = _special(text, tidied, decimal_comma)
     if special is not None:
         nodes.append(special)

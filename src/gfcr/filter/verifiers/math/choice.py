@@ -35,7 +35,7 @@ def gold_letter(gold: str) -> str | None:
 
 def letter(content: str) -> str | None:
     """The letter that what stands behind a mark names; None where it names none or several."""
-    text = tidy(content[:200])
+    text = tidy(content[:200].replace("**", " "))
     match = _LETTER.match(text)
     if match is None:
         return None

@@ -113,9 +113,9 @@ class Comparison:
             return len(left) == len(right) and all(
                 a == b or (not any_kind(a, "dots") and self.same(a, b)) for a, b in zip(left, right)
             )
-        for one, other in ((gold, right), (answer, left)):
-            if one[0] not in ("list", "set") and len(other) != 1:
-                return False
+        if gold[0] not in ("list", "set") or answer[0] not in ("list", "set"):  # 3/8, or 37.5 %: one value said twice
+            left, right = self.distinct(left), self.distinct(right)
+            return len(left) == len(right) == 1 and self.same(left[0], right[0])
         units = [x for x in (*left, *right) if x[0] == "words"]
         if units and len(left) == len(right) and gold[0] == answer[0] == "list":
             left, right = _with_last_unit(left), _with_last_unit(right)

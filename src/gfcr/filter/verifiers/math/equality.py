@@ -14,12 +14,14 @@ from fractions import Fraction
 from typing import Any
 
 from gfcr.filter.verifiers.math.polynomials import polynomial
-from gfcr.filter.verifiers.math.tree import Node, TooBig, Undefined, children, key, variables
+from gfcr.filter.verifiers.math.tree import Node, TooBig, Undefined, any_kind, children, key, variables
 from gfcr.filter.verifiers.math.values import Budget, Numbers, context, exact
 
 FIRST_BITS = 90
 MOST_BITS = 6000
 POINTS = 7
+WHOLE = frozenset({"n", "k", "m", "j"})
+"""Symbols that stand for whole numbers where a form makes sense for these only."""
 
 
 def same_value(a: Node, b: Node, budget: Budget, digits: int = 6) -> bool:
@@ -79,8 +81,19 @@ def _logs(node: Node) -> bool:
     return (node[0] == "f" and node[1] == "log") or any(_logs(c) for c in children(node))
 
 
+def _alternates(node: Node) -> bool:
+    """Whether whole numbers are meant: a power of a negative number, a trigonometric function of π, a floor."""
+    if node[0] == "^" and node[1][0] == "n" and node[1][1] < 0:
+        return True
+    if node[0] == "f" and (node[1] in ("floor", "ceil") or (node[1] in ("sin", "cos", "tan") and any_kind(node, "k"))):
+        return True
+    return any(_alternates(c) for c in children(node))
+
+
 def _at_points(a: Node, b: Node, names: set[str], budget: Budget) -> bool:
     if _agree(a, b, names, budget, False):
+        return True
+    if names and names <= WHOLE and (_alternates(a) or _alternates(b)) and _agree(a, b, names, budget, False, names):
         return True
     return (_logs(a) or _logs(b)) and _agree(a, b, names, budget, True)
 

@@ -57,7 +57,9 @@ _TEXT = re.compile(
     r"\s*\{([^{}]*)\}"
 )
 _VECTOR = re.compile(r"\\(?:vec|overrightarrow|hat|widehat|bar|overline|tilde)\s*\{\s*([A-Za-z]{1,4})\s*\}")
+_OVER = re.compile(r"\{([^{}\\]*)\\over(?![a-z])([^{}]*)\}|^([^{}\\]*)\\over(?![a-z])([^{}]*)$")
 _MODULUS = re.compile(r"\(?\s*\\[pb]?mod\s*\{?\s*(\w+)\s*\}?\s*\)?")
+_CHOOSE = re.compile(r"(?<![A-Za-z\\])C_\{?(\d{1,3})\}?\s*\^\s*\{?(\d{1,3})\}?(?!\d)")
 _DEGREE = re.compile(r"\^\s*(?:\{\s*°\s*\}|°)")
 _CONNECTOR = re.compile(r"^\s*[,;]?\s*(and|or|und|et|y)\s*[,;]?\s*$", re.IGNORECASE)
 _CHINESE = str.maketrans({"和": " and ", "或": " or "})
@@ -71,11 +73,17 @@ def tidy(text: str) -> str:
     text = text.replace("{,}", ",").replace("{.}", ".").replace("{:}", ":")
     if "\\" in text:
         text = _latex(text)
+    text = _CHOOSE.sub(_choose, text)
     text = (
         text.replace("$", " ").replace("**", "^").replace("<=", "≤").replace(">=", "≥").replace("!=", "≠").replace("...", "…")
     )
     text = text.replace("+-", "±") if "+-" in text and not re.search(r"[\d\w]\s*\+-", text) else text
     return _DEGREE.sub("°", text).strip()
+
+
+def _choose(match: re.Match[str]) -> str:
+    n, k = match.groups()
+    return f"\\binom{{{n}}}{{{k}}}" if int(n) >= int(k) and int(n) > 1 else match.group()
 
 
 def unicode_maths(text: str) -> str:
@@ -128,6 +136,7 @@ def _latex(text: str) -> str:
         if changed == text:
             break
         text = changed
+    text = _OVER.sub(lambda m: f"\\frac{{{m[1] or m[3]}}}{{{m[2] or m[4]}}}", text)
     text = _MODULUS.sub(r"⟨mod \1⟩", text)
     text = _COMMAND.sub(_command, text)
     return text.rstrip("\\")
@@ -151,7 +160,7 @@ def _set_text(match: re.Match[str]) -> str:
         or re.fullmatch(r"[-+*/().,:\d\s]+|[A-Za-z]|\([A-Za-z]\)|[^A-Za-z⟨⟩]*", bare)
         or "operatorname" in match.group()
     ):
-        return f" {bare} " if len(bare) > 1 else bare
+        return f" {bare} "
     if re.match(r"\\(?:mathrm|mathbf|mathit|operatorname)", match.group()) and bare in _NAMES:
         return f" {bare} "
     return f"⟨{bare}⟩"

@@ -14,19 +14,23 @@ WINDOW = 2000
 """Characters at the end of a text without a mark that are searched."""
 
 _BLANKS = re.compile(r"[^\S\n]{4,}")
-_MARKUP = " \n\t\r*_`\"'“”"
+_MARKUP = " \n\t\r*_`"
+_BOLD = re.compile(r"(?<![\w)\]}*])\*\*(?=[^\s*])([^*\n]{1,200})(?<=\S)\*\*(?![\w(*])")
+_QUOTES = ("''", '""', "“”")
 _HOPE = re.compile(
     r"\s*(?:I hope (?:it|this)[^.\n]*\.?|Let me know[^.\n]*\.?|Hope (?:this|it) helps[^.\n]*\.?)\s*$", re.IGNORECASE
 )
-_SENTENCE = re.compile(r"(?<![A-Z\d]\.)(?<=[^\s.])[.!?。！](?:\s*[$*_]*)(?=\s+[A-Z\"(*$\\]|\s*$)|\n|(?<=[^\s])。")
+_SENTENCE = re.compile(
+    r"(?<![A-Z\d]\.)(?<=[^\s.])(?:[.?。！]|(?<=[A-Za-z])!)(?:\s*[$*_]*)(?=\s+[A-Z\"(*$\\]|\s*$)|\n|(?<=[^\s])。"
+)
 _COPULA = re.compile(
     r"\b(?:is|are|be|equals?|was|were|becomes|gives|get|yields|have|total of|exactly|therefore|thus|so)\b[\s:]*|(?<=[a-z]{3})\s*[=≈]\s*",
     re.IGNORECASE,
 )
 _SEGMENT = re.compile(r"\$\$(.+?)\$\$|\\\[(.+?)\\\]|\\\((.+?)\\\)|(?<!\\)\$(?!\$)((?:[^$\\]|\\.)+?)(?<!\\)\$", re.DOTALL)
 _BRACKET = re.compile(r"\[([^\[\]]{1,80})\]")
-_NUMBER = r"(?:[-+−±]\s?)?(?:\$\s?)?(?:(?:\d{1,3}(?:[ '\u202f]\d{3})+(?!\d)|\d(?:[\d,.]*\d)?)(?:\s?[¼-¾⅐-⅞]|[eE][-+]?\d+|\s+\d+/\d+|\s?/\s?\d+)?|\.\d+|[¼-¾⅐-⅞])"
-_RUN = re.compile(rf"(?<![\w.,/^_\\{{(]){_NUMBER}(?:\s?%)?(?![\d_])")
+_NUMBER = r"(?:[-+−±]\s?)?(?:\$\s?)?(?:\d+(?::\d+)+(?!\d)|(?:\d{1,3}(?:[ '\u202f]\d{3})+(?!\d)|\d(?:[\d,.]*\d)?)(?:\s?[¼-¾⅐-⅞]|[eE][-+]?\d+|\s+\d+/\d+|\s?/\s?\d+)?|\.\d+|[¼-¾⅐-⅞])"
+_RUN = re.compile(rf"(?<![\w.,/^_\\{{(:]){_NUMBER}(?:\s?%)?(?![\d_])")
 _PREFIX = re.compile(rf"^\s*({_NUMBER})(?:\s?%)?(?=\s+[A-Za-z(]|\s*[,.;:!?]\s|\s*[,.;:!?]*$)")
 _DENIED = re.compile(
     r"(?:\bnot|n't|\bthan|\bno|\bnever|\bor|\band|\beither|[\d)],)\s*(?:[A-Za-z]\w*\s*=\s*)?$|[\d)]\s*[-–+*/^×÷·<>]\s*$",
@@ -36,7 +40,12 @@ _FOLLOWED = re.compile(
     r"\s*(?:or|and/or|,\s*(?:or\s+)?\d|is\s+(?:wrong|incorrect|not)|isn't|was wrong|/|\^|\*|=|\+|×)", re.IGNORECASE
 )
 CODE = re.compile(
-    r"__\w+__|\blambda\b|\bimport\b|\bexec\b|\beval\b|\bgetattr\b|\w\(\s*['\"]|\.\w+\(|\bfor _ in\b|\]\s*or\b|\)\s*or\b|\bprint\s*\(|\bopen\s*\(|\bglobals\b|\bdef \w|\bos\.\w|;\s*\w+\s*=|\bif\b.*\belse\b"
+    r"__\w+__|\blambda\b|\bimport\b|\bexec\b|\beval\b|\bgetattr\b|\w\(\s*['\"]|\.\w+\(|\bfor _ in\b|[)\]]\s+or\s+-?\d+\W*$|\bprint\s*\(|\bopen\s*\(|\bglobals\b|\bdef \w|\bos\.\w|\bif\b.*\belse\b"
+)
+_ASIDE = re.compile(r"\s+\([^()$\\]*[A-Za-z]{2}[^()$\\]*\)\s*$")
+_GIVEN_UP = re.compile(
+    r"\b(?:can't|cannot|can not|unable|couldn't|don't know|do not know|gave up|give up|giving up|not sure|no idea|unclear|impossible to)\b",
+    re.IGNORECASE,
 )
 _FORMULA = re.compile(r"\\(?!\$|%|text)[A-Za-z]+|[\^{}_]|\*\*")
 _UNIT_AFTER = re.compile(
@@ -53,7 +62,10 @@ def bare(text: str) -> str:
     text = _BLANKS.sub("   ", text)
     tail = _HOPE.search(text, max(0, len(text) - 200))
     text = text[: tail.start()] if tail else text
-    return text.strip(_MARKUP).removesuffix(".").rstrip(_MARKUP)
+    text = _BOLD.sub(r"\1", text.strip(_MARKUP).removesuffix(".")).rstrip(_MARKUP)
+    while len(text) > 1 and text[0] + text[-1] in _QUOTES:
+        text = text[1:-1].strip(_MARKUP).removesuffix(".")
+    return text
 
 
 def cuts(content: str) -> Iterator[str]:
@@ -122,6 +134,8 @@ def ends(text: str) -> Iterator[str]:
     """The last formula, the last bracket or the last number of a sentence, whichever stands last."""
     if CODE.search(text):
         return
+    if (aside := _ASIDE.search(text, max(0, len(text) - 200))) is not None and text[: aside.start()].strip():
+        text = text[: aside.start()]
     if len(re.findall(r"(?<!\\)\$", text)) % 2:  # an odd dollar is money
         text = re.sub(r"(?<!\\)\$(?=\d)", "", text) if re.search(r"(?<!\\)\$\d", text) else text.replace("$", " ")
     segments = list(_SEGMENT.finditer(text))
@@ -184,6 +198,8 @@ def plain(text: str) -> Iterator[str]:
     if not text or CODE.search(text):
         return
     lines = [line for line in text.splitlines() if line.strip()]
+    if _GIVEN_UP.search(lines[-1]):
+        return
     if len(lines) > 1:
         yield bare(lines[-1])
     for one in [s for s in _SENTENCE.split(bare(lines[-1])) if s and s.strip()][-1:]:

@@ -187,7 +187,7 @@ class Reader(Calls):
                 base = ("%", base)
             elif c == "°":
                 self.i += 1
-                if self.s[self.i : self.i + 1] in ("C", "F"):
+                if self.peek() in ("C", "F") and not self.s[self.i + 1 : self.i + 2].isalnum():
                     self.i += 1
                 base = ("deg", base)
             else:

@@ -62,7 +62,11 @@ def nameable(node: Node) -> bool:
     if kind == "v":
         return True
     if kind == "f":
-        return str(node[1]).startswith("call ") or (node[1] in ("abs", "max", "min") and all(nameable(a) for a in node[2]))
+        return (
+            str(node[1]).startswith("call ")
+            or (node[1] in ("sin", "cos", "tan", "cot") and all(nameable(a) for a in node[2]))
+            or (node[1] in ("abs", "max", "min") and all(nameable(a) for a in node[2]))
+        )
     if kind == "*":
         return all(nameable(x) or (x[0] == "^" and x[2] == MINUS and nameable(x[1])) for x in node[1])
     if kind == "ratio":

@@ -34,7 +34,7 @@ current 1 a amp ampere
 frequency 1 hz hertz; 1000 khz; 1000000 mhz
 amount 1 mol mole
 ohm 1 ohm ω
-mph 1 mph
+speed 1 mph kph kmh
 rpm 1 rpm
 point 1 pts pt
 ordinal 1 st nd rd th
@@ -56,6 +56,8 @@ UNITS = _build()
 PERCENT = frozenset({"percent", "pct", "percentage", "percents", "per cent", "percentage points", "percentage point"})
 MULTIPLIERS = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12}
 _PIECE = re.compile(r"([a-zµμω°]+)\.?(?:\s*\^\s*\{?(-?\d)\}?)?")
+_ALIASES = {"mph": "mile/hour", "kph": "km/hour", "kmh": "km/hour"}
+_ALIAS = re.compile(r"\b(?:mph|kph|kmh)\b")
 _PREFIX = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 _FILLER = frozenset({"of", "the", "a", "an", "in", "total", "each", "about"})
 
@@ -67,7 +69,7 @@ def plain(words: str) -> str:
 
 def unit(words: str) -> tuple[tuple[tuple[str, int], ...], Fraction] | None:
     """What the words measure (powers of base kinds) and in how many base units; None where a word is no unit."""
-    text = plain(words).replace(" per ", "/").replace("-", " ")
+    text = _ALIAS.sub(lambda m: _ALIASES[m.group()], plain(words)).replace(" per ", "/").replace("-", " ")
     powers: dict[str, int] = {}
     factor = Fraction(1)
     for n, half in enumerate(text.split("/")):
