@@ -7,6 +7,7 @@ an empty box) judges nobody.
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -60,7 +61,7 @@ def read(text: str, decimal_comma: bool = False, answer: bool = False) -> Readin
     why = ""
     tidied = trimmed(tidy(text))
     if len(_EVENT.findall(tidied)) == 1:
-        tidied = _EVENT.sub("P = ", tidied)
+        tidied = _EVENT.sub(lambda m: f"P_{{{zlib.crc32(m.group().replace(' ', '').encode())}}} = ", tidied)
     special = _special(text, tidied, decimal_comma)
     if special is not None:
         nodes.append(special)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from gfcr.filter.verifiers.math.equality import ratio, same_value
+from gfcr.filter.verifiers.math.equality import proportional, ratio, same_value
 from gfcr.filter.verifiers.math.intervals import Piece, pieces, subject
 from gfcr.filter.verifiers.math.settle import as_difference, neighbours
-from gfcr.filter.verifiers.math.tree import Node, TooBig, Undefined, any_kind, key, negative, over, times, variables
+from gfcr.filter.verifiers.math.tree import Node, TooBig, Undefined, any_kind, key, negative, over, replaced, times
 from gfcr.filter.verifiers.math.units import MULTIPLIERS, PERCENT, plain, same_things, unit
 from gfcr.filter.verifiers.math.values import Budget, exact, in_base
 
@@ -70,16 +70,13 @@ class Comparison:
     # equations, names
 
     def equations(self, gold: Node, answer: Node) -> bool:
-        if gold[0] == answer[0] == "named":
-            if same_name(gold[1], answer[1]):
-                return self.same(gold[2], answer[2])
-            if not (variables(gold[2]) and variables(answer[2])):
-                return False
+        if gold[0] == answer[0] == "named" and same_name(gold[1], answer[1]):
+            return self.same(*_with_argument(gold, answer))
         left, right = as_difference(gold), as_difference(answer)
         if left is None or right is None:
             return False
         try:
-            return ratio(called(left), called(right), self.budget) != 0
+            return proportional(called(left), called(right), self.budget)
         except (TooBig, Undefined) as error:
             self.trouble = self.trouble or error
             return False
@@ -92,7 +89,9 @@ class Comparison:
                 return all(self.same(mine[name], theirs[name]) for name in mine)
             return _indexed(gold) and _indexed(answer) and self.unordered([v for _, v in gold[1]], [v for _, v in answer[1]])
         record, other = (gold, answer) if gold[0] == "record" else (answer, gold)
-        if other[0] == "named":
+        if other[0] == "named":  # x_1 = 2, x_2 = 3 against x = 2, 3
+            if not _indexed(record) or other[1] != ("v", str(record[1][0][0][1]).partition("_")[0]):
+                return False
             other = other[2]
         items = other[3] if other[0] == "tuple" and other[1] == "(" else other[1] if other[0] in ("list", "set") else None
         values = [v for _, v in record[1]]
@@ -316,9 +315,24 @@ def _function_name(name: Node) -> bool:
 
 
 def _indexed(record: Node) -> bool:
-    """Whether the names are one letter with several indices: their order says nothing."""
-    names = [name[1] if name[0] == "v" else "" for name, _ in record[1]]
-    return all("_" in n for n in names) and len({n.partition("_")[0] for n in names}) == 1
+    """Whether the names are one letter with the indices 1 to n: their order says nothing."""
+    names = [name[1].partition("_") if name[0] == "v" else ("", "", "") for name, _ in record[1]]
+    return len({n[0] for n in names}) == 1 and sorted(n[2] for n in names) == sorted(str(k + 1) for k in range(len(names)))
+
+
+def _with_argument(gold: Node, answer: Node) -> tuple[Node, Node]:
+    """The values, with the arguments of f(x) and f(t) as one symbol."""
+    mine, theirs = _argument(gold[1]), _argument(answer[1])
+    if mine is None or theirs is None or mine == theirs:
+        return gold[2], answer[2]
+    new = ("v", "argument")
+    return replaced(gold[2], mine, new), replaced(answer[2], theirs, new)
+
+
+def _argument(name: Node) -> Node | None:
+    """The one symbol that a function's name has as argument; None elsewhere."""
+    inside = name[2] if name[0] == "f" else name[1][1:] if name[0] == "*" and len(name[1]) == 2 else ()
+    return inside[0] if len(inside) == 1 and inside[0][0] == "v" else None
 
 
 def _items(node: Node) -> list[Node]:

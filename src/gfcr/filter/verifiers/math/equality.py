@@ -13,7 +13,7 @@ from collections.abc import Set
 from fractions import Fraction
 from typing import Any
 
-from gfcr.filter.verifiers.math.polynomials import polynomial
+from gfcr.filter.verifiers.math.polynomials import fraction, polynomial
 from gfcr.filter.verifiers.math.tree import Node, TooBig, Undefined, any_kind, children, key, variables
 from gfcr.filter.verifiers.math.values import Budget, Numbers, context, exact
 
@@ -114,8 +114,7 @@ def points(names: set[str], bits: int, whole: Set[str] = frozenset()) -> list[di
             draw = random.Random(zlib.crc32(f"{n} {name}".encode()))
             size = mp.mpf(draw.randrange(1 << 60, 1 << 62)) / (1 << 60) * (mp.mpf(1) / 2 if n % 2 else 1)
             if name in whole:
-                size = mp.mpf(2 + n)
-                values[name] = size
+                values[name] = mp.mpf(draw.randint(2, 9))
                 continue
             values[name] = -size if n in (3, 4, 5) and (n == 3 or draw.random() < 0.5) else size
         out.append(values)
@@ -167,6 +166,14 @@ def _agree_at(a: Node, b: Node, symbols: dict[str, Any], budget: Budget, common:
     precise = [Numbers(bits, symbols, budget, common)(node) for node in (a, b)]
     limit = mp.mpf(2) ** (largest - bits + 60)
     return (bool(abs(precise[0] - precise[1]) <= limit), kind)
+
+
+def proportional(a: Node, b: Node, budget: Budget) -> bool:
+    """Whether a = 0 and b = 0 say the same: one is a constant multiple of the other, denominators cleared."""
+    p, q = fraction(a, budget), fraction(b, budget)
+    if p is not None and q is not None:
+        return bool(p[0]) and p[0].keys() == q[0].keys() and len({p[0][m] / q[0][m] for m in p[0]}) == 1
+    return ratio(a, b, budget) != 0
 
 
 def ratio(a: Node, b: Node, budget: Budget) -> int:

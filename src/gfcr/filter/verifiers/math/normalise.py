@@ -60,6 +60,7 @@ _VECTOR = re.compile(r"\\(?:vec|overrightarrow|hat|widehat|bar|overline|tilde)\s
 _OVER = re.compile(r"\{([^{}\\]*)\\over(?![a-z])([^{}]*)\}|^([^{}\\]*)\\over(?![a-z])([^{}]*)$")
 _MODULUS = re.compile(r"\(?\s*\\[pb]?mod\s*\{?\s*(\w+)\s*\}?\s*\)?")
 _CHOOSE = re.compile(r"(?<![A-Za-z\\])C_\{?(\d{1,3})\}?\s*\^\s*\{?(\d{1,3})\}?(?!\d)")
+_TIMES_TEN = re.compile(r"(?<=\d)\s*[xX]\s*(?=10\s*(?:\^|\*\*))")
 _DEGREE = re.compile(r"\^\s*(?:\{\s*°\s*\}|°)")
 _CONNECTOR = re.compile(r"^\s*[,;]?\s*(and|or|und|et|y)\s*[,;]?\s*$", re.IGNORECASE)
 _CHINESE = str.maketrans({"和": " and ", "或": " or "})
@@ -74,6 +75,7 @@ def tidy(text: str) -> str:
     if "\\" in text:
         text = _latex(text)
     text = _CHOOSE.sub(_choose, text)
+    text = _TIMES_TEN.sub("*", text)
     text = (
         text.replace("$", " ").replace("**", "^").replace("<=", "≤").replace(">=", "≥").replace("!=", "≠").replace("...", "…")
     )
@@ -127,6 +129,7 @@ def _latex(text: str) -> str:
     text = text.replace("\\{", "⦃").replace("\\}", "⦄").replace("\\%", "%").replace("\\$", " ").replace("\\&", " and ")
     text = text.replace("\\#", "#").replace("\\_", "_").replace("\\|", "|")
     text = _BARS.sub(_bar, text)
+    text = text.replace("\\begin{vmatrix}", "\\det\\begin{matrix}").replace("\\end{vmatrix}", "\\end{matrix}")
     text = _MATRIX.sub(lambda m: "⟪" if m.group(1) == "begin" else "⟫", text)
     text = _ALIGN.sub(" ", text)
     text = _SETS.sub(lambda m: (m.group(1) or m.group(2)).translate(_SETS_NAMES), text)

@@ -59,6 +59,9 @@ def number_words(text: str) -> Fraction | None:
     if not words:
         return None
     last = words[-1]
+    if last == "dozen":
+        count = 1 if words[:-1] in ([], ["a"]) else _whole(words[:-1])
+        return None if count is None else Fraction(sign * count * 12)
     part = _PARTS.get(last) or _PARTS.get(last.removesuffix("s"))
     if part:
         top = words[:-1]

@@ -96,6 +96,35 @@ def _times(a: Polynomial, b: Polynomial, budget: Budget) -> Polynomial | None:
     return {m: c for m, c in out.items() if c} if len(out) <= TERMS else None
 
 
+def fraction(node: Node, budget: Budget) -> tuple[Polynomial, Polynomial] | None:
+    """(numerator, denominator) with nothing cancelled; None where the node is no quotient of polynomials, or a large one."""
+    whole = polynomial(node, budget)
+    if whole is not None:
+        return whole, {(): Fraction(1)}
+    if node[0] == "^" and node[2][0] == "n" and node[2][1].denominator == 1 and -6 <= node[2][1] < 0:
+        below = polynomial(("^", node[1], ("n", -node[2][1])), budget)
+        return None if not below else ({(): Fraction(1)}, below)
+    if node[0] not in ("+", "*"):
+        return None
+    top: Polynomial | None = {} if node[0] == "+" else {(): Fraction(1)}
+    bottom: Polynomial | None = {(): Fraction(1)}
+    for part in node[1]:
+        found = fraction(part, budget)
+        if found is None or top is None or bottom is None:
+            return None
+        if node[0] == "*":
+            top = _times(top, found[0], budget)
+        else:
+            left, right = _times(top, found[1], budget), _times(found[0], bottom, budget)
+            top = (
+                None
+                if left is None or right is None
+                else {m: c for m in {**left, **right} if (c := left.get(m, Fraction(0)) + right.get(m, Fraction(0)))}
+            )
+        bottom = _times(bottom, found[1], budget)
+    return None if top is None or bottom is None else (top, bottom)
+
+
 def _join(a: Monomial, b: Monomial) -> Monomial:
     if not a or not b:
         return a or b

@@ -47,6 +47,11 @@ _GIVEN_UP = re.compile(
     r"\b(?:can't|cannot|can not|unable|couldn't|don't know|do not know|gave up|give up|giving up|not sure|no idea|unclear|impossible to)\b",
     re.IGNORECASE,
 )
+_CONNECTORS = re.compile(
+    r"(?:(?:hence|thus|so|therefore|then|we|get|have|find|that|is|are|the|answer|solution|and|finally|it|follows|gives|giving|value|values|"
+    r"result|which|yields|obtain|obtains|see|conclude|this|means|now|our|final|our|must|be)\b[,:]?\s+)+",
+    re.IGNORECASE,
+)
 _FORMULA = re.compile(r"\\(?!\$|%|text)[A-Za-z]+|[\^{}_]|\*\*")
 _UNIT_AFTER = re.compile(
     r"\s?(?:°|degrees?|percent(?:age)?|pct|%|thousand|million|billion|[ap]\.?m\.?\b|(?:cm|mm|km|m|kg|g|ft|in|inches|feet|miles?|meters?|hours?|minutes?|seconds?|days?|"
@@ -96,8 +101,16 @@ def cuts(content: str) -> Iterator[str]:
             yield first[prefix.start() : unit.end()]
         yield first[prefix.start() : prefix.end()]
         return
+    yield from after_connectors(first)
     yield from after_verb(first)
     yield from ends(first)
+
+
+def after_connectors(text: str) -> Iterator[str]:
+    """What follows the words that only lead to a statement: hence, so we get, ..."""
+    match = _CONNECTORS.match(text)
+    if match and match.end() < len(text):
+        yield text[match.end() :]
 
 
 def after_verb(text: str) -> Iterator[str]:
@@ -203,5 +216,6 @@ def plain(text: str) -> Iterator[str]:
     if len(lines) > 1:
         yield bare(lines[-1])
     for one in [s for s in _SENTENCE.split(bare(lines[-1])) if s and s.strip()][-1:]:
+        yield from after_connectors(one)
         yield from after_verb(one)
     yield from ends(text)

@@ -10,7 +10,7 @@ import re
 
 from gfcr.filter.verifiers.math.calls import Calls
 from gfcr.filter.verifiers.math.scanner import DEEPEST, MOST, NAME, REPEATING, RUN
-from gfcr.filter.verifiers.math.tree import Node, Unreadable, add, integer, negative, over, times
+from gfcr.filter.verifiers.math.tree import Node, Unreadable, add, determinant, integer, negative, over, times
 from gfcr.filter.verifiers.math.vocabulary import (
     AS_COMMAND_ONLY,
     CALLED,
@@ -321,6 +321,8 @@ class Reader(Calls):
             return ("f", "binom", (self.group(), self.group()))
         if name in ("boxed", "fbox", "mathrm", "text", "mathbf", "bold", "mathcal", "mathit"):
             return self.group()
+        if name == "det":
+            return determinant(self.matrix() if self.peek() == "⟪" else self.bracketed(self.peek()))
         if name in ("sum", "prod"):
             return self.series(name)
         if name == "Gamma" and self.peek() in "({":

@@ -79,6 +79,9 @@ class Scanner:
         if (decimals == "." or not part) and (again := REPEATING.match(self.s, self.i)) and decimals:
             self.i = again.end()
             return self.repeating(whole, "", again.group(1))
+        if len(part) > 2 and part[-2] == part[-1] and self.s[self.i : self.i + 1] == "…":  # 0.333...
+            self.i += 1
+            return self.repeating(whole, part, part[-1])
         power = _EXPONENT.match(self.s, self.i)
         shift = 0
         if power:

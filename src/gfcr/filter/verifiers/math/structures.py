@@ -9,7 +9,7 @@ import re
 
 from gfcr.filter.verifiers.math.reader import Reader
 from gfcr.filter.verifiers.math.scanner import DEEPEST
-from gfcr.filter.verifiers.math.tree import Node, Unreadable
+from gfcr.filter.verifiers.math.tree import Node, Unreadable, variables
 from gfcr.filter.verifiers.math.units import unit
 from gfcr.filter.verifiers.math.vocabulary import CLOSERS
 
@@ -24,7 +24,8 @@ _WORDS = re.compile(
 _QUALIFIERS = re.compile(
     r"(?:⟨\s*)?(if|for|where|when|with|such|mod|except|unless|as|iff|not|in|is|are|but|has|then|only)\b", re.IGNORECASE
 )
-_BUILDER = re.compile(r"\s*[A-Za-z]\s*(?:∈\s*ℝ\s*)?[|:]\s*(?!\d)")
+_BUILDER = re.compile(r"\s*([A-Za-z])\s*(?:∈\s*ℝ\s*)?[|:]\s*(?!\d)")
+_TURNED = re.compile(r"(?=\]|.*\[$)([\[\]])([^\[\]]+)([\[\]])")
 _LEADING = re.compile(r"^(?:[=&:\s]|\\(?:Rightarrow|implies|therefore|Longrightarrow|iff|Leftrightarrow)(?![A-Za-z]))+")
 _EDGE = re.compile(r"[\s.,;:]+$")
 
@@ -120,7 +121,7 @@ class Structures(Reader):
             node = self.list_(closer)
             self.expect(closer)
             if builder:
-                if not _relations(node):
+                if not _relations(node) or builder.group(1) not in variables(node):
                     raise self.fail("a set by no condition")
                 return node if node[0] == "rel" else ("list", node[1], "or" if node[2] == "or" else "and")
             if node[0] == "group":
@@ -186,8 +187,8 @@ def _split(items: list[Node], marks: list[str]) -> list[Node]:
 def trimmed(text: str) -> str:
     """Tidied text without what leads to the answer (`=`, arrows) and the punctuation that closes it."""
     text = _EDGE.sub("", _LEADING.sub("", text))
-    if text.count("[") > text.count("]") and text.startswith("["):
-        return text
+    if len(text) < 200 and (turned := _TURNED.fullmatch(text)):  # ]0, 1[
+        text = ("(" if turned[1] == "]" else "[") + turned[2] + (")" if turned[3] == "[" else "]")
     return text
 
 

@@ -65,6 +65,20 @@ def over(a: Node, b: Node) -> Node:
     return times([a, ("^", b, MINUS)])
 
 
+def determinant(node: Node) -> Node:
+    """Of a square matrix of at most four rows, along its first row."""
+    if node[0] != "mat" or len(node[1]) != len(node[1][0]) or len(node[1]) > 4:
+        raise Unreadable("a determinant of what is no small square matrix")
+    rows = node[1]
+    if len(rows) == 1:
+        return rows[0][0]
+    parts = []
+    for n, cell in enumerate(rows[0]):
+        minor = determinant(("mat", tuple(row[:n] + row[n + 1 :] for row in rows[1:])))
+        parts.append(negative(times([cell, minor])) if n % 2 else times([cell, minor]))
+    return add(parts)
+
+
 def children(node: Node) -> Iterator[Node]:
     """The nodes directly below."""
     for part in node[1:]:
