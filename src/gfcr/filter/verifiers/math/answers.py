@@ -51,7 +51,7 @@ class Reading:
 def read(text: str, decimal_comma: bool = False, answer: bool = False) -> Reading:
     """Read a text in full. `decimal_comma`: whether `2,5` may be a decimal; `answer`: whether the `m` of `5m` may be a unit."""
     text = text.strip()
-    plain = text.strip("$ ").rstrip(".") if len(text) < 700 else ""
+    plain = text.strip("$ ").removesuffix(".") if len(text) < 700 else ""
     if plain and _PLAIN.fullmatch(plain):
         return Reading(text, plain, (_decimal(plain),))
     key = text_key(text) if len(text) <= 200_000 else text

@@ -1,6 +1,6 @@
 """One text for equal answers: what votes and clusters count.
 
-Invariants: equal text means an equal answer; equal answers have equal text where they are rational, polynomials, words, or numbers whose
+Invariants: equal text means an equal answer up to names (x = 5 is 5); equal answers have equal text where they are rational, polynomials, words, or numbers whose
 first 25 digits tell them apart, and structures of those; other forms keep the order-free form of what was written.
 """
 
@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from gfcr.filter.verifiers.math.answers import Reading
 from gfcr.filter.verifiers.math.compare import called
+from gfcr.filter.verifiers.math.intervals import MINUS_INFINITE
 from gfcr.filter.verifiers.math.polynomials import polynomial, written
-from gfcr.filter.verifiers.math.tree import Node, TooBig, Undefined, key, variables
+from gfcr.filter.verifiers.math.tree import Node, TooBig, Undefined, key, shown, times, variables
+from gfcr.filter.verifiers.math.units import plain, unit
 from gfcr.filter.verifiers.math.values import Budget, Numbers, exact
 
 LONGEST = 500
@@ -42,14 +44,18 @@ def _text(node: Node, budget: Budget) -> str:
     if kind == "ratio":
         return ":".join(_text(x, budget) for x in node[1])
     if kind == "words":
-        return _text(node[1], budget)
+        measured = unit(node[2])
+        if measured is None:
+            return f"{_text(node[1], budget)} {plain(node[2])}"
+        kinds = "*".join(name if power == 1 else f"{name}^{power}" for name, power in measured[0])
+        return f"{_text(times([('n', measured[1]), node[1]]), budget)} {kinds}"
     if kind in ("date", "time"):
         return ":".join(str(x) for x in node[1:4])
     if kind == "base":
         return f"{node[1]}_{node[2]}"
     if kind in ("n", "d", "+", "*", "^", "f", "%", "sum", "prod", "deg", "v", "k"):
         return _expression(called(node), budget)
-    return repr(key(node))
+    return shown(key(node))
 
 
 def _expression(node: Node, budget: Budget) -> str:
@@ -58,8 +64,10 @@ def _expression(node: Node, budget: Budget) -> str:
         return str(value)
     if variables(node):
         found = polynomial(node, budget)
-        return written(found) if found is not None else repr(key(node))
-    if node[0] == "k" or node == ("*", (("n", -1), ("k", "inf"))):
+        return written(found) if found is not None else shown(key(node))
+    if node[0] == "k":
         return str(node[1])
+    if node == MINUS_INFINITE:
+        return "-inf"
     numbers = Numbers(160, {}, budget)
     return str(numbers.mp.nstr(numbers(node), 25))

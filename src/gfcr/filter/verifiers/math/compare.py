@@ -12,7 +12,7 @@ from typing import Any
 from gfcr.filter.verifiers.math.equality import proportional, ratio, same_value
 from gfcr.filter.verifiers.math.intervals import Piece, pieces, subject
 from gfcr.filter.verifiers.math.settle import as_difference, neighbours
-from gfcr.filter.verifiers.math.tree import Node, TooBig, Undefined, any_kind, key, negative, over, replaced, times
+from gfcr.filter.verifiers.math.tree import Node, TooBig, Undefined, any_kind, key, negative, over, replaced, shown, times
 from gfcr.filter.verifiers.math.units import MULTIPLIERS, PERCENT, plain, same_things, unit
 from gfcr.filter.verifiers.math.values import Budget, exact, in_base
 
@@ -291,7 +291,7 @@ class Comparison:
 def called(node: Node) -> Node:
     """Functions without a definition as symbols: f(2) is f(2) and nothing else."""
     if node[0] == "f" and str(node[1]).startswith("call "):
-        return ("v", repr(key(node)))
+        return ("v", shown(key(node)))
     return tuple(called(part) if isinstance(part, tuple) else part for part in node)
 
 
@@ -331,7 +331,11 @@ def _with_argument(gold: Node, answer: Node) -> tuple[Node, Node]:
 
 def _argument(name: Node) -> Node | None:
     """The one symbol that a function's name has as argument; None elsewhere."""
-    inside = name[2] if name[0] == "f" else name[1][1:] if name[0] == "*" and len(name[1]) == 2 else ()
+    inside: tuple[Node, ...] = ()
+    if name[0] == "f":
+        inside = name[2]
+    elif name[0] == "*" and len(name[1]) == 2:
+        inside = name[1][1:]
     return inside[0] if len(inside) == 1 and inside[0][0] == "v" else None
 
 

@@ -187,3 +187,29 @@ def _key_part(part: Any) -> Any:
             return key(part)
         return tuple(_key_part(x) for x in part)
     return part
+
+
+def shown(node: Node) -> str:
+    """A tree as text, every part in brackets that needs them."""
+    kind = node[0]
+    if kind in ("+", "*"):
+        return "(" + kind.join(shown(x) for x in node[1]) + ")"
+    if kind == "^":
+        return f"{shown(node[1])}^{shown(node[2])}"
+    if kind == "f":
+        return f"{node[1]}({', '.join(shown(x) for x in node[2])})"
+    if kind in ("n", "v", "k"):
+        return str(node[1]) if kind != "n" or (node[1] >= 0 and node[1].denominator == 1) else f"({node[1]})"
+    parts = [
+        shown(x)
+        if _is_node(x)
+        else "[" + ", ".join(shown(y) if _is_node(y) else str(y) for y in x) + "]"
+        if isinstance(x, tuple)
+        else str(x)
+        for x in node[1:]
+    ]
+    return f"{kind}({', '.join(parts)})"
+
+
+def _is_node(part: object) -> bool:
+    return isinstance(part, tuple) and bool(part) and isinstance(part[0], str) and part[0] in KINDS
