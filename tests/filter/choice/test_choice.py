@@ -159,6 +159,14 @@ WRONG = [
     "I doubt that B is an answer at all.",
     "The answer is neither A nor B.",
     "B; A is right",
+    "The answer is B (or C)",
+    "Answer: B, possibly C",
+    "Answer: B, or alternatively C",
+    "B vs C",
+    "(B)/(C)",
+    "(B)(C)",
+    "<answer>A</answer><answer>B</answer>",
+    r"\boxed{A}\quad\boxed{B}",
     "A and B are both correct; answer A, B",
 ]
 

@@ -2,7 +2,7 @@
 
 Invariants: the last statement that chooses counts; statements that are negated, hypothetical, a question, a placeholder or taken back
 choose nothing; where nothing is stated, a line that is a choice by itself counts, then a conclusion, then a last sentence that names
-one option; adjacent boxes are one statement. At most STATEMENTS places are read, from the last.
+one option; adjacent boxes (or tags) are one statement. At most STATEMENTS places are read, from the last.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BACK = re.compile(
     r"\b(?:wrong|incorrect|not\s+(?:right|correct)|(?:is|was)n['’]t\s+(?:right|correct)|mistaken?)\b",
     re.IGNORECASE,
 )
-_GAP = re.compile(r"(?:[\s,;.&$}\\]|and|or|quad|text\{|\\[()\[\]])*")
+_GAP = re.compile(r"(?:[\s,;.&$}\\]|</\w{1,12}\s?>|and|or|quad|text\{|\\[()\[\]])*")
 _SO = re.compile(
     r"(?:\b(?:so|therefore|thus|hence|ergo|accordingly|consequently|that\s+leaves|leaving|leaves|which\s+is|this\s+(?:is|matches|means|corresponds\s+to|gives|"
     r"leaves)|(?:it|that)\s+(?:is|must\s+be|should\s+be|has\s+to\s+be)|it's)\b|∴|因此|所以|故)[,:]?\s*",
@@ -89,14 +89,14 @@ def _of(zone: str, stated: list[Statement], place: int, known: Options) -> tuple
     after = here.end - len(reading.rest) if here.kind == "phrase" else here.end
     if back := _BACK.match(zone, max(after, here.start)):
         return None, back.end()
-    labels, start = reading.labels, here.start
-    while here.kind == "box" and place and stated[place - 1].kind == "box":  # \boxed{A}, \boxed{C}
+    labels, start, last = reading.labels, here.start, here.end
+    while here.kind in ("box", "tags") and place and stated[place - 1].kind == here.kind:  # \boxed{A}, \boxed{C}
         before = stated[place - 1]
         gap = _GAP.match(zone, before.end)
         if gap is None or gap.end() < here.mark or not (more := read(zone[before.start : before.end], known).labels):
             break
         labels, start, here, place = labels | more, before.start, before, place - 1
-    return Choice(labels, start, stated[place].end if here.kind != "box" else max(here.end, start)), 0
+    return Choice(labels, start, last), 0
 
 
 def _asks(content: str) -> bool:

@@ -47,7 +47,8 @@ _NONE = re.compile(
     re.IGNORECASE,
 )
 _JOIN = re.compile(
-    r"[\s)\]\"']*(?:(?:[,;/&+、，|]|\b(?:and|or|nor|and/or|as\s+well\s+as|plus)\b|[和与或及])\s*)+(?:both\s+|also\s+)?(?:(?:the\s+)?(?:option|choice|letter)s?\s+)?",
+    r"[\s)\]\"'(]*(?:(?:[,;/&+、，|]|\b(?:and|or|nor|and/or|as\s+well\s+as|plus|vs)\b\.?|[和与或及])\s*)+"
+    r"(?:(?:both|also|possibly|maybe|perhaps|alternatively|even|else)\s+){0,2}(?:(?:the\s+)?(?:option|choice|letter)s?\s+)?",
     re.IGNORECASE,
 )
 _CLAUSE = re.compile(
@@ -129,6 +130,8 @@ def _items(text: str, low: str, at: int, known: Options, loose: bool) -> tuple[s
             at = join.end()
         elif text[end : end + 1] == " " and _label_at(text, end + 1, known) is not None:
             at = end + 1
+        elif text[end : end + 1] == "(" and _label_at(text, end, known) is not None:
+            at = end
         else:
             break
     return labels, end, surely
