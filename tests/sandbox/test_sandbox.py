@@ -196,6 +196,14 @@ def test_programs_are_programs() -> None:
     assert out("import threading, time\nthreading.Thread(target=lambda: (time.sleep(.1), print('late'))).start()") == "late"
     assert out("print(hash('x'))") == out("print(hash('x'))")
     assert out("import multiprocessing as m\nwith m.Pool(2) as p: print(p.map(abs, [-1, 2]))") == "[1, 2]"
+    for source in (
+        "f = open(1, 'w')\nf.write('end')",
+        "class A:\n    def __del__(self): print('end')\na = A()\ndef f(): return a",
+        "def g():\n    try: yield\n    finally: print('end')\nx = g()\nnext(x)",
+        "import io, sys\nw = io.TextIOWrapper(sys.stdout.buffer)\nw.write('end')",
+        "import sys\nsys.stdout = open(1, 'w')\nprint('end')",
+    ):
+        assert out(source) == "end", source
     assert "No module named 'numpy'" in ran("import numpy").err.decode()
 
 

@@ -40,7 +40,7 @@ def read(n):
     return data
 names = {}
 for code in marshal.loads(read(int.from_bytes(read(4), "big"))): exec(code, names)
-exec(*names["supervise"](line))
+names["supervise"](line)()
 """
 _REMEDY = "see docs/verifiers/code.md, or accept less with sandbox = { kind = 'weak' }"
 

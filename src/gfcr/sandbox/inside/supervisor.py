@@ -3,8 +3,8 @@
 Invariants: it holds nothing a judged process may not know (no expected value, no later input); the control socket is closed before
 judged code runs; when a judged process ends, everything it started is killed and reaped before the end is reported.
 
-`supervise` returns in the judged child only: with what it is to execute, at the top level of the boot script, so that an
-exception, an exit code, threads and `atexit` have the meaning they have in any program.
+`supervise` returns in the judged child only, with what the boot script calls last: an exception, an exit code, threads and `atexit`
+have the meaning they have in any program.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 
 TYPE_CHECKING = False  # importing typing would double the start of a run
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     Plan = dict[str, Any]
@@ -27,7 +28,7 @@ ISOLATED = os.getpid() == 1
 _KILL = 9  # importing signal brings enum, and doubles the start of a run
 
 
-def supervise(control: _socket.socket) -> tuple[Any, dict[str, Any]]:
+def supervise(control: _socket.socket) -> Callable[[], None]:
     _say(control, "ready")
     gc.freeze()  # so that no child copies what it never touches
     used = False
@@ -77,7 +78,7 @@ def _receive(control: _socket.socket, n: int, have: bytes = b"") -> bytes:
     return b"".join(parts)
 
 
-def _become(plan: Plan, fds: list[int], control: _socket.socket) -> tuple[Any, dict[str, Any]]:
+def _become(plan: Plan, fds: list[int], control: _socket.socket) -> Callable[[], None]:
     """Turn this child into the judged process. Until it says so, what goes wrong is not the judged code's fault."""
     names: dict[str, Any] = {}
     for name, code in plan["modules"]:  # later modules import earlier ones under their own names
@@ -109,7 +110,7 @@ def _become(plan: Plan, fds: list[int], control: _socket.socket) -> tuple[Any, d
             file.write(text)
     sys.path[:0] = [plan["cwd"]]
     sys.path += plan["paths"]
-    found: tuple[Any, dict[str, Any]] = names["run"](plan)
+    found: Callable[[], None] = names["run"](plan)
     return found
 
 
