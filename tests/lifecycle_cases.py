@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gfcr.build import make_cascade, make_slots, round_settings
+from gfcr.build import make_cascade, make_slots, round_settings, tied
 from gfcr.context import Build, View
 from gfcr.domains.programs.tokenizer import END_ID, decode, encode_answer, encode_prompt
 from gfcr.drivers.wave import WaveDriver
@@ -175,7 +175,8 @@ class Lab:
         build = Build(
             self.seed, self.tasks, self.recipe.control.groups, self.recipe.k, self.recipe.generate.max_tokens, {}, decoder
         )
-        self.slots, self.cascade = make_slots(self.recipe, build), make_cascade(self.recipe, build)
+        self.cascade = make_cascade(self.recipe, build)
+        self.slots = tied(make_slots(self.recipe, build), self.cascade)
         self.budget = Budget(self.limit)
 
     def round(self) -> Round:

@@ -67,7 +67,7 @@ def test_a_correction_that_a_std_undoes():
     assert rules(DR, real(Slot.CREDIT_BATCH, "whiten"), constant) == ["correction_without_effect"]
     differing = [
         real(Slot.SHAPE, "noise-correction", by={"v": {"false_negative": 0.2}}),
-        real(Slot.SHAPE, "noise-correction", trusted="v"),
+        real(Slot.SHAPE, "noise-correction", measured=True),
     ]
     assert rules(DR, constant) == rules(GRPO, differing[0]) == rules(GRPO, differing[1]) == []
 

@@ -121,6 +121,14 @@ def check_recipe(recipe: Recipe) -> list[Finding]:
                 "name a second, dearer verifier after the cheap one, or leave the setting out",
             )
         )
+    if recipe.filter.cascade.escalate == 0 and any(getattr(settings, "measured", False) for _, settings in recipe.methods()):
+        findings.append(
+            Finding(
+                "rates_of_nobody",
+                "filter.shape has measured = true, and filter.cascade.escalate = 0: nobody would measure how often verifiers err",
+                "set filter.cascade.escalate, for example to 0.1, or give the rates in by",
+            )
+        )
     worst = recipe.k * recipe.generate.max_tokens
     if recipe.budget.tokens is not None and recipe.budget.tokens < worst * (recipe.control.min_groups or 1):
         findings.append(
@@ -200,8 +208,8 @@ def rollout_parts(recipe: Recipe, seed: int, loaded: TaskSet, tokenizer: Any, en
         seed,
         tasks,
         heldout,
-        make_slots(recipe, context),
-        make_cascade(recipe, context),
+        tied(make_slots(recipe, context), cascade := make_cascade(recipe, context)),
+        cascade,
         renderer,
         engine,
         stop_spec(renderer.codec, generation, renderer.turn_end, recipe.generate.stop_strings, able.vocabulary),
@@ -261,6 +269,13 @@ def make_slots(recipe: Recipe, context: Build) -> Slots:
         store=many(Slot.STORE),
         shuffle_seed=context.seed if recipe.run.shuffle_rewards else None,
     )
+
+
+def tied(slots: Slots, cascade: Cascade) -> Slots:
+    """The slots; a shape that corrects for errors of verifiers reads what the cascade measures of them."""
+    if (watch := getattr(slots.shape, "watch", None)) is not None:
+        watch(cascade.judging.rates)
+    return slots
 
 
 def make_cascade(recipe: Recipe, context: Build) -> Cascade:

@@ -65,7 +65,7 @@ def correction_without_effect(facts: Facts) -> Finding | None:
         "correction_without_effect",
         f"{pair[0]} has one pair of rates for every answer, which is an affine change of the reward, and {pair[1]} divides by the "
         "std, which undoes it exactly",
-        "give its rates by verifier (by, trusted), or take credit without std (dr-grpo, rloo)",
+        "give its rates by verifier (by, measured), or take credit without std (dr-grpo, rloo)",
     )
 
 

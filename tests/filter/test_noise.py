@@ -1,6 +1,5 @@
-"""Verifiers that err: the noisy one, the corrections (card F-23's statements), and rates measured against a trusted verifier."""
+"""Verifiers that err: the noisy one, the corrections (card F-23's statements), and rates that the cascade measured."""
 
-import json
 import re
 from collections import Counter
 from dataclasses import replace
@@ -10,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gfcr.build import make_cascade
+from gfcr.build import check_recipe, make_cascade
 from gfcr.context import Build, View
 from gfcr.errors import ConfigError
 from gfcr.filter.credit.group import GRPO, DrGRPO
+from gfcr.filter.judging import Rate
 from gfcr.filter.killable import contained
-from gfcr.filter.shape.noise import Confusion, NoiseCorrection, Rates
+from gfcr.filter.shape.noise import NoiseCorrection, Rates
 from gfcr.filter.verifiers.noisy import Noisy
 from gfcr.recipe import parse
 from gfcr.registry import Settings
@@ -162,51 +162,34 @@ def test_rates_that_leave_no_signal_are_refused():
 # ---- measured rates --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("checked_yes", "checked_no"), [(0.2, 0.2), (0.02, 0.5), (1.0, 1.0)])
-def test_rates_are_measured_whatever_share_of_yeses_and_noes_was_checked(checked_yes, checked_no):
-    rng = np.random.default_rng(1)
-    found = Confusion()
-    for _ in range(40_000):
-        right = bool(rng.random() < 0.3)
-        yes = bool(rng.random() < (1 - FN if right else FP))
-        found.add(yes, right if rng.random() < (checked_yes if yes else checked_no) else None)
-    assert found.rates().false_negative == pytest.approx(FN, abs=0.03)
-    assert found.rates().false_positive == pytest.approx(FP, abs=0.02)
+def measured(found, **settings):
+    """A correction that is told these rates: (false negatives, their number, false positives, their number) by verifier."""
+    one = NoiseCorrection(NoiseCorrection.Settings(measured=True, least=50, **settings), BUILD)
+
+    def rates(verifier):
+        if verifier not in found:
+            return {}
+        fn, n, fp, m = found[verifier]
+        return {"false_negative": Rate(fn, 0, 1, n), "false_positive": Rate(fp, 0, 1, m)}
+
+    one.watch(rates)
+    return one
 
 
-def test_an_appeal_of_noes_alone_takes_yeses_for_right():
-    """rho1 = accepted / (accepted + yeses), with the noes that were not checked counted too."""
-    found = Confusion()
-    for said_, truth, n in ((True, None, 80), (False, None, 50), (False, True, 10), (False, False, 40)):
-        for _ in range(n):
-            found.add(said_, truth)
-    assert found.rates().false_negative == pytest.approx(20 / 100)
-    assert found.rates().false_positive == 0
+def test_a_measured_rate_replaces_the_settings_once_enough_answers_stand_behind_it():
+    given = {"by": {"cheap": {"false_negative": 0.3, "false_positive": 0.02}}}
+    assert measured({"cheap": (0.1, 50, 0.05, 80)}, **given).rates("cheap") == Rates(false_negative=0.1, false_positive=0.05)
+    assert measured({"cheap": (0.1, 49, 0.05, 80)}, **given).rates("cheap") == Rates(false_negative=0.3, false_positive=0.05)
+    assert measured({"cheap": (None, 0, None, 0)}, **given).rates("cheap") == Rates(false_negative=0.3, false_positive=0.02)
+    assert measured({"cheap": (0.8, 60, 0.7, 60)}).rates("cheap") == Rates(false_negative=0.45, false_positive=0.45)
+    assert measured({"cheap": (0.1, 60, 0.0, 60)}).rates("dearest") == Rates()  # its word is the measure
 
 
-def escalated(verdicts, name="g"):
-    """Members judged by `cheap`, and some by `dear` too: (cheap, dear or None); the dear one decides where it spoke."""
-    made = judged([("cheap", c) for c, _ in verdicts], name)
-    for one, (cheap, dear) in zip(made.members.values(), verdicts):
-        if dear is not None:
-            both = {**said(made, "cheap", cheap).verdicts, **said(made, "dear", dear).verdicts}
-            one.signals = Signals(both, "dear", {}, float(dear))
-    return made
-
-
-def test_measured_rates_hold_from_the_next_round_on_and_survive_a_resume():
-    settings = NoiseCorrection.Settings(trusted="dear", least=4, **NOISE)
-    shape = NoiseCorrection(settings, BUILD)
-    rows = [(True, True), (False, True), (False, False), (True, True), (False, None)]
-    first = shape.shape(escalated(rows), VIEW)
-    assert list(first.values()) == pytest.approx([1.0, 1.0, 0.0, 1.0, -0.05 / 0.75])  # the dear one's word needs no correction
-    again = NoiseCorrection(settings, BUILD)
-    again.load_state_dict(shape.state_dict())
-    later = [s.shape(escalated(rows), replace(VIEW, round=1)) for s in (shape, again)]
-    # of three noes (one unchecked) half are right: 1.5 of 3.5 right answers were missed
-    assert list(later[0].values())[4] == pytest.approx((0 - 0.0) / (1 - 1.5 / 3.5)) and later[0] == later[1]
-    assert shape.rates("cheap").false_negative == pytest.approx(1.5 / 3.5)
-    assert shape.state_dict() == again.state_dict()
+def test_measured_rates_correct_what_the_cheap_verifier_decided_alone():
+    shape = measured({"cheap": (0.2, 60, 0.05, 60)})
+    assert list(shape.shape(judged([("cheap", 1), ("cheap", 0), ("dear", 0)]), VIEW).values()) == pytest.approx(
+        [0.95 / 0.75, -0.05 / 0.75, 0.0]
+    )
 
 
 # ---- the verifier that errs ------------------------------------------------------------------------------------
@@ -287,25 +270,31 @@ def test_noise_and_its_correction_through_the_recipe():
     assert row_advantages(batch_of(again)) == row_advantages(batch_of(round_))
 
 
-def test_escalation_measures_the_rates_that_the_correction_uses_and_a_resume_keeps_them():
+def test_escalation_measures_the_rates_that_the_correction_uses():
     """A cheap verifier with errors, half of whose verdicts the exact one checks; 20 rounds of 8 groups of 8."""
-    sections = {
-        "filter": {
+    run = lab(
+        "rrrwwwww",
+        n_tasks=8,
+        k=8,
+        filter={
             "verifiers": [{"name": "noisy", "label": "cheap", **NOISE}, {"name": "exact"}],
             "cascade": {"escalate": 0.5},
             "credit": {"name": "dr-grpo"},
-            "shape": {"name": "noise-correction", "trusted": "exact"},
-        }
-    }
-    run = lab("rrrwwwww", n_tasks=8, k=8, **sections)
+            "shape": {"name": "noise-correction", "measured": True},
+        },
+    )
     for _ in range(20):
         round_ = run.drive()
-    shape = run.slots.shape
-    found = shape.rates("cheap")
-    assert found.false_negative == pytest.approx(FN, abs=0.06) and found.false_positive == pytest.approx(FP, abs=0.03)
+    found, interval = run.slots.shape.rates("cheap"), run.cascade.judging.rates("cheap")
+    for key, true in NOISE.items():
+        assert interval[key].low <= true <= interval[key].high
+        assert getattr(found, key) == interval[key].value == pytest.approx(true, abs=0.06)
     members = [m for g in round_.groups.values() for m in g.members.values() if m.in_loss]
-    assert {m.signals.primary for m in members} == {"cheap"} and any("exact" in m.signals.verdicts for m in members)
+    assert {m.signals.primary for m in members} == {"cheap"}
     assert {round(m.signals.shaped, 9) for m in members} == {round(found.backward(c), 9) for c in (True, False)}
-    other = lab("rrrwwwww", n_tasks=8, k=8, **sections)
-    other.slots.shape.load_state_dict(json.loads(json.dumps(shape.state_dict())))
-    assert other.slots.shape.rates("cheap") == found
+
+
+def test_measured_rates_without_anybody_who_measures_are_refused():
+    filters = {"verifiers": TWO, "shape": {"name": "noise-correction", "measured": True}}
+    assert [f.rule for f in check_recipe(parse({"filter": filters}))] == ["rates_of_nobody"]
+    assert check_recipe(parse({"filter": {**filters, "cascade": {"escalate": 0.1}}})) == []

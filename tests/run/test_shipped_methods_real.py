@@ -12,7 +12,7 @@ from gfcr.run.session import Session
 NOISE = (
     "filter.verifiers=[{name = 'noisy', false_negative = 0.2, false_positive = 0.05}, {name = 'exact'}]",
     "filter.cascade.escalate=0.5",
-    "filter.shape={name = 'noise-correction', trusted = 'exact', least = 1}",
+    "filter.shape={name = 'noise-correction', measured = true, least = 1}",
     "filter.steps=program-steps",
     "filter.credit=dr-grpo",
     "filter.credit_batch=[{name = 'xrpo-sharpening'}, {name = 'withhold-wrong-steps', where = 'step'}]",

@@ -2,19 +2,20 @@
 
 Invariants: correctness, posteriors and admission keep the verdict as it was given; only what a verifier decided is corrected (a refused
 answer keeps its reward); rates are those of the verifier that decided, so that answers of one group may have different ones;
-measured rates are those known at the round's start, and part of the state.
+measured rates are the cascade's (filter/judging.py), which are part of the committed state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal, Self
+from collections.abc import Callable, Mapping
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from gfcr.context import Build, View
 from gfcr.errors import ConfigError
 from gfcr.filter.admission import REWARD_TOLERANCE, baseline
+from gfcr.filter.judging import Rate
 from gfcr.filter.outcome import right
 from gfcr.registry import Faithfulness, FrozenModel, Slot, method
 from gfcr.types import Group, Member, Status
@@ -56,42 +57,6 @@ class Rates(FrozenModel):
         return self.false_negative - (not correct)
 
 
-class Confusion:
-    """A verifier's verdicts against a trusted one's, where both spoke. The share of its yeses and noes that were checked may
-    differ (an appeal checks noes only): each is extrapolated by itself."""
-
-    def __init__(self, counts: Mapping[str, int] | None = None) -> None:
-        self.counts = {"yes": 0, "no": 0, "yes_right": 0, "yes_wrong": 0, "no_right": 0, "no_wrong": 0, **(counts or {})}
-
-    def add(self, said: bool, truth: bool | None) -> None:
-        """A verdict; `truth`: the trusted one's, None where it was not asked."""
-        word = "yes" if said else "no"
-        self.counts[word] += 1
-        if truth is not None:
-            self.counts[f"{word}_{'right' if truth else 'wrong'}"] += 1
-
-    @property
-    def checked(self) -> int:
-        return sum(n for name, n in self.counts.items() if "_" in name)
-
-    def rates(self) -> Rates:
-        """Rates, none above MOST; yeses (or noes) of which none was checked count as right ones."""
-        c = self.counts
-        yes_right, yes_wrong = _split(c["yes"], c["yes_right"], c["yes_wrong"], 1.0)
-        no_right, no_wrong = _split(c["no"], c["no_right"], c["no_wrong"], 0.0)
-        right_, wrong = yes_right + no_right, yes_wrong + no_wrong
-        return Rates(
-            false_negative=min(no_right / right_, MOST) if right_ else 0.0,
-            false_positive=min(yes_wrong / wrong, MOST) if wrong else 0.0,
-        )
-
-
-def _split(said: int, right_: int, wrong: int, unchecked: float) -> tuple[float, float]:
-    """How many of `said` are right and wrong, by those that were checked."""
-    share = right_ / (right_ + wrong) if right_ + wrong else unchecked
-    return said * share, said * (1 - share)
-
-
 @method(
     "noise-correction",
     Slot.SHAPE,
@@ -111,37 +76,45 @@ class NoiseCorrection:
         """`backward` is unbiased, `forward` needs only the false-negative rate and is said to be steadier."""
         by: dict[str, Rates] = Field(default_factory=dict)
         """Rates by the name of the verifier that decided; the others have the ones above."""
-        trusted: str | None = None
-        """Name of the verifier whose word is the truth: rates of the others are measured against it wherever both judged an answer
-        (the cascade's escalation), and replace the settings' once `least` answers were checked. None = the settings' rates."""
+        measured: bool = False
+        """Use what the cascade's sampled escalation measured of a verifier against the dearest one (`filter.cascade.escalate`), in place
+        of the settings' rates once `least` answers stand behind a rate. The dearest verifier itself has the settings' rates, so leave
+        those above at 0 and put what is known beforehand into `by`."""
         least: int = Field(50, ge=1)
-        """Checked answers before a measured rate is believed."""
+        """Answers that the dearest verifier decided before a measured rate is believed."""
         clip: float = Field(5.0, gt=0)
         """Largest corrected reward, positive or negative."""
 
         def traits(self) -> frozenset[str]:
-            return frozenset(() if self.by or self.trusted else {"affine in reward"})
+            return frozenset(() if self.by or self.measured else {"affine in reward"})
 
     def __init__(self, settings: Settings, build: Build) -> None:
         self.settings = settings
-        self._known: dict[str, Confusion] = {}
-        self._new: list[tuple[str, bool, bool | None]] = []
-        self._round = -1
+        self._measure: Callable[[str], Mapping[str, Rate]] = lambda verifier: {}
+
+    def watch(self, measure: Callable[[str], Mapping[str, Rate]]) -> None:
+        """Take rates from here where `measured` is set; by a verifier's name, `Judging.rates`."""
+        self._measure = measure
 
     def shape(self, group: Group, view: View) -> dict[str, float]:
-        self._observe(group, view.round)
-        return {m.rollout.id: self._corrected(m) for m in baseline(group) if m.signals.status is Status.SCORED}
+        judged = [m for m in baseline(group) if m.signals.status is Status.SCORED]
+        rates = {name: self.rates(name) for name in sorted({m.signals.primary or "" for m in judged})}
+        return {m.rollout.id: self._corrected(m, rates[m.signals.primary or ""]) for m in judged}
 
     def rates(self, verifier: str) -> Rates:
-        """What is known of a verifier now."""
-        s = self.settings
-        if s.trusted is not None and verifier == s.trusted:
-            return Rates()
-        if verifier in self._known and self._known[verifier].checked >= s.least:
-            return self._known[verifier].rates()
-        return s.by.get(verifier, s)
+        """What is known of a verifier now; a measured rate is at most MOST."""
+        given = self.settings.by.get(verifier, self.settings)
+        found = self._measure(verifier) if self.settings.measured else {}
 
-    def _corrected(self, member: Member) -> float:
+        def rate(key: str) -> float:
+            known = found.get(key)
+            if known is None or known.value is None or known.n < self.settings.least:
+                return float(getattr(given, key))
+            return min(known.value, MOST)
+
+        return Rates(false_negative=rate("false_negative"), false_positive=rate("false_positive"))
+
+    def _corrected(self, member: Member, rates: Rates) -> float:
         s, reward = self.settings, member.signals.reward
         correct = right(member, "filter.shape 'noise-correction'")
         if reward is None or abs(reward - correct) > REWARD_TOLERANCE:
@@ -150,33 +123,5 @@ class NoiseCorrection:
                 f"{'right' if correct else 'wrong'}, has {reward}",
                 "use a verifier that scores right answers 1 and wrong ones 0, or leave the correction out",
             )
-        rates = self.rates(member.signals.primary or "")
         value = rates.backward(correct) if s.form == "backward" else rates.forward(correct)
         return min(max(value, -s.clip), s.clip)
-
-    def _observe(self, group: Group, round_: int) -> None:
-        trusted = self.settings.trusted
-        if trusted is None:
-            return
-        if round_ != self._round:
-            for name, said, truth in self._new:
-                self._known.setdefault(name, Confusion()).add(said, truth)
-            self._new, self._round = [], round_
-        for member in group.fresh():
-            judge = member.signals.verdicts.get(trusted)
-            truth = None if judge is None else judge.correct
-            for name, verdict in member.signals.verdicts.items():
-                if name != trusted and verdict.status is Status.SCORED and verdict.correct is not None:
-                    self._new.append((name, verdict.correct, truth))
-
-    def state_dict(self) -> dict[str, Any]:
-        return {
-            "known": {name: dict(c.counts) for name, c in self._known.items()},
-            "new": [list(item) for item in self._new],
-            "round": self._round,
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._known = {name: Confusion(counts) for name, counts in state["known"].items()}
-        self._new = [(name, said, truth) for name, said, truth in state["new"]]
-        self._round = state["round"]
