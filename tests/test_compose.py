@@ -69,6 +69,7 @@ def test_a_correction_that_a_std_undoes():
         real(Slot.SHAPE, "noise-correction", by={"v": {"false_negative": 0.2}}),
         real(Slot.SHAPE, "noise-correction", measured=True),
     ]
+    assert rules(GRPO, constant, real(Slot.GATE, "format")) == []  # what it refuses keeps its reward
     assert rules(DR, constant) == rules(GRPO, differing[0]) == rules(GRPO, differing[1]) == []
 
 

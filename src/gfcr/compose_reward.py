@@ -59,7 +59,8 @@ def shape_without_readers(facts: Facts) -> Finding | None:
 
 @rule
 def correction_without_effect(facts: Facts) -> Finding | None:
-    if not (pair := pair_of(facts, "affine in reward", "divides by std")):
+    gated = any(m.slot is Slot.GATE for m, _ in facts.methods)  # what a gate refused keeps its reward: no affine change
+    if gated or not (pair := pair_of(facts, "affine in reward", "divides by std")):
         return None
     return Finding(
         "correction_without_effect",

@@ -182,6 +182,8 @@ def test_a_measured_rate_replaces_the_settings_once_enough_answers_stand_behind_
     assert measured({"cheap": (0.1, 49, 0.05, 80)}, **given).rates("cheap") == Rates(false_negative=0.3, false_positive=0.05)
     assert measured({"cheap": (None, 0, None, 0)}, **given).rates("cheap") == Rates(false_negative=0.3, false_positive=0.02)
     assert measured({"cheap": (0.8, 60, 0.7, 60)}).rates("cheap") == Rates(false_negative=0.45, false_positive=0.45)
+    beyond = {"by": {"cheap": {"false_negative": 0.1, "false_positive": 0.8}}}
+    assert measured({"cheap": (0.4, 60, 0.0, 3)}, **beyond).rates("cheap") == Rates(false_negative=0.4, false_positive=0.45)
     assert measured({"cheap": (0.1, 60, 0.0, 60)}).rates("dearest") == Rates()  # its word is the measure
 
 

@@ -102,15 +102,16 @@ class NoiseCorrection:
         return {m.rollout.id: self._corrected(m, rates[m.signals.primary or ""]) for m in judged}
 
     def rates(self, verifier: str) -> Rates:
-        """What is known of a verifier now; a measured rate is at most MOST."""
+        """What is known of a verifier now; beside measured rates none is above MOST, so that something is left of the signal."""
         given = self.settings.by.get(verifier, self.settings)
         found = self._measure(verifier) if self.settings.measured else {}
+        most = MOST if found else 1.0
 
         def rate(key: str) -> float:
             known = found.get(key)
             if known is None or known.value is None or known.n < self.settings.least:
-                return float(getattr(given, key))
-            return min(known.value, MOST)
+                return min(float(getattr(given, key)), most)
+            return min(known.value, most)
 
         return Rates(false_negative=rate("false_negative"), false_positive=rate("false_positive"))
 
