@@ -32,6 +32,7 @@ _LABEL = re.compile(r"\(([A-Z])\)[\s:.]*(?=\S)|([A-E])[).]\s+(?=\S)")
 _EVENT = re.compile(r"(?<![A-Za-z])(?:P|Pr|\\Pr|\\mathbb\{[PE]\}|E|Var)\s*[(\[][^()\[\]]{1,60}[)\]]\s*=(?!=)")
 _REALS = frozenset({"all real numbers", "all reals", "the real numbers", "all real x", "real numbers"})
 _COMPOUND = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)\.?,?\s*(?:and\s+)?(\d+(?:\.\d+)?)\s*([A-Za-z]+)\.?")
+_LONG_NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?")
 _NOT_A_NUMBER = re.compile(r"nan|\+?-?nan|null|n/a|undefined\?", re.IGNORECASE)
 _WORD = re.compile(r"[^\W\d_]{2,}")
 
@@ -136,7 +137,7 @@ class Reference:
     reading: Reading
     letter: str | None = None
     is_text: bool = False
-    """Words, which an answer either is or is not; not mathematics that could not be read."""
+    """Words, or a number too long to read, which an answer either is or is not; not mathematics that could not be read."""
     fault: str = ""
     """Why nobody can be judged by it."""
 
@@ -155,7 +156,8 @@ def reference(gold: object) -> Reference:
     reading = read(said)
     letter = gold_letter(said) if len(said) < 40 else None
     words = bool(_WORD.search(re.sub(r"\\[A-Za-z]+", " ", tidy(said[:LONGEST_TEXT])))) or len(reading.key) == 1
-    return Reference(said, reading, letter, not reading.nodes and words and len(said) <= LONGEST_TEXT)
+    whole = (words and len(said) <= LONGEST_TEXT) or _LONG_NUMBER.fullmatch(said.strip(" $")) is not None
+    return Reference(said, reading, letter, not reading.nodes and whole)
 
 
 def _said(found: Found | None, text: str) -> str:

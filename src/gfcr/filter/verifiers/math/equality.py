@@ -28,7 +28,12 @@ def same_value(a: Node, b: Node, budget: Budget, digits: int = 6) -> bool:
     """Whether two expressions are equal. Raises TooBig and Undefined, where that cannot be said."""
     if key(a) == key(b):
         return True
-    left, right = exact(a, budget), exact(b, budget)
+    try:
+        left, right = exact(a, budget), exact(b, budget)
+    except TooBig:
+        if _agree(a, b, variables(a) | variables(b), budget, False):
+            raise  # equal as far as can be seen, which is not far enough
+        return False
     if left is not None and right is not None:
         return left == right or _as_written(a, right, b, digits) or _as_written(b, left, a, digits)
     names = variables(a) | variables(b)
