@@ -11,6 +11,7 @@ import re
 from gfcr.filter.verifiers.math.normalise import tidy
 
 _GOLD = re.compile(r"[(\[]?\s*([A-Z])\s*[)\].]?")
+_GOLD_LABEL = re.compile(r"\(?([A-E])[).:]\s+(?=[A-Za-z]{2})")
 _WRAP = r"[\s*_\"'`(\[{$\\⟨]*"
 _LETTER = re.compile(
     rf"^{_WRAP}(?:(?:option|choice|answer)\s+)?{_WRAP}([A-Za-z])(?![A-Za-z0-9_'’^])[\s*_\"'`)\]}}$⟩]*", re.IGNORECASE
@@ -29,7 +30,8 @@ _LABELLED = re.compile(r"\s*(?:\*\*)?\(?([A-Z])[).:](?:\*\*)?\s+\S")
 
 def gold_letter(gold: str) -> str | None:
     """The letter that a reference is; None where it is something else (lower-case letters are symbols)."""
-    match = _GOLD.fullmatch(tidy(gold).replace("⟨", "").replace("⟩", "").strip())
+    text = tidy(gold).replace("⟨", "").replace("⟩", "").strip()
+    match = _GOLD.fullmatch(text) or _GOLD_LABEL.match(text)
     return match.group(1) if match else None
 
 
@@ -50,6 +52,21 @@ def letter(content: str) -> str | None:
     bracketed = any(c in match.group() for c in ")]*}⟩$\"'")
     if found in "AI" and spaced and not bracketed and _ARTICLE.match(rest):
         return None
+    return found
+
+
+_CHOSEN = re.compile(
+    r"\b(?:options?|choices?|choose|chose|select|selected|pick|picked)\s+(?:is\s+)?(?=[(*\[]{0,3}[A-Z](?![\w'’]))"
+    r"|(?<![\w'’])(?=[A-Z]\s+is\s+(?:the\s+)?(?:correct|right|answer|best))"
+)
+
+
+def chosen(text: str) -> str | None:
+    """The letter that the last sentence of choosing names: "option B", "I choose B", "B is the answer"."""
+    found = None
+    for match in _CHOSEN.finditer(text):
+        named = letter(text[match.end() : match.end() + 60])
+        found = named or found
     return found
 
 

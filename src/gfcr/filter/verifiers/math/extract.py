@@ -36,7 +36,7 @@ _FINAL = re.compile(
     re.IGNORECASE,
 )
 _ANSWER = re.compile(
-    r"(?<![A-Za-z])(?:answers?|ans|réponse|respuesta|antwort|ответ|correct[ ](?:option|choice))[ \t]{0,3}(?:\([^()\n]{0,20}\))?[ \t]{0,3}(?:\*\*|__)?[ \t]{0,3}"
+    r"(?<![A-Za-z])(?:answers?|ans|réponse|respuesta|antwort|ответ|correct[ ](?:option|choice))[\x22']?[ \t]{0,3}(?:\([^()\n]{0,20}\))?[ \t]{0,3}(?:\*\*|__)?[ \t]{0,3}"
     r"(?:(?:is|are|should[ ]be|would[ ]be|must[ ]be|equals)\b[ \t]{0,3}:?|[:=：])|答案[ ]?(?:是|为|：|:|应为)",
     re.IGNORECASE,
 )

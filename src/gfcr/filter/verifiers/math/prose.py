@@ -52,6 +52,10 @@ _CONNECTORS = re.compile(
     r"result|which|yields|obtain|obtains|see|conclude|this|means|now|our|final|our|must|be)\b[,:]?\s+)+",
     re.IGNORECASE,
 )
+_EXPLAINED = re.compile(
+    r"\s*,?\s*(?:which|where|when|attained|achieved|reached|obtained|occurring|at|for|with|as|since|because|if|assuming)\b",
+    re.IGNORECASE,
+)
 _FORMULA = re.compile(r"\\(?!\$|%|text)[A-Za-z]+|[\^{}_]|\*\*")
 _UNIT_AFTER = re.compile(
     r"\s?(?:°|degrees?|percent(?:age)?|pct|%|thousand|million|billion|[ap]\.?m\.?\b|(?:cm|mm|km|m|kg|g|ft|in|inches|feet|miles?|meters?|hours?|minutes?|seconds?|days?|"
@@ -68,6 +72,8 @@ def bare(text: str) -> str:
     tail = _HOPE.search(text, max(0, len(text) - 200))
     text = text[: tail.start()] if tail else text
     text = _BOLD.sub(r"\1", text.strip(_MARKUP).removesuffix(".")).rstrip(_MARKUP)
+    if text.endswith("}") and text.count("{") < text.count("}"):  # the end of {"answer": 15}
+        text = text[:-1].rstrip(_MARKUP + "\n")
     while len(text) > 1 and text[0] + text[-1] in _QUOTES:
         text = text[1:-1].strip(_MARKUP).removesuffix(".")
     return text
@@ -115,7 +121,13 @@ def after_connectors(text: str) -> Iterator[str]:
 
 def after_verb(text: str) -> Iterator[str]:
     """What follows the last "is", "are", "equals", "=" of a sentence in words."""
-    for match in list(_COPULA.finditer(text))[-1:]:
+    verbs = list(_COPULA.finditer(text))
+    for match in verbs:  # is $-4$, attained at $x = 2$
+        value = _SEGMENT.match(text, match.end())
+        if value and _EXPLAINED.match(text, value.end()) and not re.search(r"\bnot\s*$", text[: match.end()]):
+            yield inner(value)
+            break
+    for match in verbs[-1:]:
         if not re.search(r"\bnot\s*$", text[: match.start()]) and not re.match(r"\s*not\b", text[match.end() :]):
             rest = text[match.end() :].strip()
             if rest:

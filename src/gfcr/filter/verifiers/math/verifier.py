@@ -18,7 +18,7 @@ from gfcr.context import Build
 from gfcr.filter.verifiers.math import prose
 from gfcr.filter.verifiers.math.answers import Reading, Reference, read, references
 from gfcr.filter.verifiers.math.canonical import canonical
-from gfcr.filter.verifiers.math.choice import letter, only_letter
+from gfcr.filter.verifiers.math.choice import chosen, letter, only_letter
 from gfcr.filter.verifiers.math.compare import Comparison
 from gfcr.filter.verifiers.math.extract import Found, find, judged_span
 from gfcr.filter.verifiers.math.normalise import text_key
@@ -190,7 +190,7 @@ def _bare_letter(content: str) -> str | None:
     for part in prose.plain(content[-prose.WINDOW :]):
         if named := only_letter(part):
             return named
-    return None
+    return chosen(content[-prose.WINDOW :])
 
 
 def _heads(part: str) -> Iterator[str]:
