@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from gfcr.filter.verifiers.choice.verifier import Choice
@@ -319,3 +321,10 @@ def test_a_cut_answer_and_the_place_of_the_choice() -> None:
 
 def test_any_of_several_references() -> None:
     assert judge("Answer: C", ["B", "C"]).correct is True and judge("Answer: D", ["B", "C"]).correct is False
+
+
+def test_blanks_between_words_take_no_time() -> None:
+    for text in ("not B" + "<think>" * 3000, "B" + " " * 50_000 + ",", "so" + "\n" * 50_000 + "B", "Answer: B" + "\n" * 50_000 + "x", "A is" + " " * 50_000, "B " * 20_000):  # fmt: skip
+        began = time.process_time()
+        judge(text), judge(text, "Yes"), judge(text, "B", CITIES), judge(text, "odd one")
+        assert time.process_time() - began < 2, text[:9]

@@ -29,13 +29,13 @@ _BACK = re.compile(
 )
 _GAP = re.compile(r"(?:[\s,;.&$}\\]|</\w{1,12}\s?>|and|or|quad|text\{|\\[()\[\]])*")
 _SO = re.compile(
-    r"(?:\b(?:so|therefore|thus|hence|ergo|accordingly|consequently|that\s+leaves|leaving|leaves|which\s+is|this\s+(?:is|matches|means|corresponds\s+to|gives|"
-    r"leaves)|(?:it|that)\s+(?:is|must\s+be|should\s+be|has\s+to\s+be)|it's)\b|∴|因此|所以|故)[,:]?\s*",
+    r"(?:\b(?:so|therefore|thus|hence|ergo|accordingly|consequently|that\s{1,9}leaves|leaving|leaves|which\s{1,9}is|this\s{1,9}(?:is|matches|means|corresponds\s{1,9}to|gives|"
+    r"leaves)|(?:it|that)\s{1,9}(?:is|must\s{1,9}be|should\s{1,9}be|has\s{1,9}to\s{1,9}be)|it's)\b|∴|因此|所以|故)[,:]?\s{0,9}",
     re.IGNORECASE,
 )
 _IS_RIGHT = re.compile(
-    r"[)\]\"'*.]*\s*(?:is|must\s+be|seems|looks|appears)\s+(?:to\s+be\s+)?(?:therefore\s+|thus\s+|clearly\s+|definitely\s+)?(?:the\s+)?"
-    r"(?:correct|right|best|true|answer)\b|\s*,?\s*(?:it\s+is\b|(?:is\s+)?(?:my\s+)?final\s+answer\b)|\s*(?:是)?(?:正确|对的)",
+    r"[)\]\"'*.]*\s{0,9}(?:is|must\s{1,9}be|seems|looks|appears)\s{1,9}(?:to\s{1,9}be\s{1,9})?(?:therefore\s{1,9}|thus\s{1,9}|clearly\s{1,9}|definitely\s{1,9})?(?:the\s{1,9})?"
+    r"(?:correct|right|best|true|answer)\b|\s{0,9},?\s{0,9}(?:it\s{1,9}is\b|(?:is\s{1,9})?(?:my\s{1,9})?final\s{1,9}answer\b)|\s{0,9}(?:是)?(?:正确|对的)",
     re.IGNORECASE,
 )
 _WORD = re.compile(
