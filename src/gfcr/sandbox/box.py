@@ -25,7 +25,7 @@ from typing import Any
 from gfcr.errors import ConfigError, GfcrError
 from gfcr.sandbox import command, seccomp
 from gfcr.sandbox.life import Life
-from gfcr.sandbox.pump import Run, pump
+from gfcr.sandbox.pump import SPARE, Run, pump
 from gfcr.sandbox.settings import Limits, Sandbox
 
 START_SECONDS = 20.0
@@ -140,7 +140,8 @@ class Box:
         finally:
             for fd in (given, out_end, err_end):
                 os.close(fd)
-        return Run(self.life, self.control, self.limits, out, err, channel)
+        spare = 0 if job.modules[-1] == "program" else SPARE * self.limits.output_kb
+        return Run(self.life, self.control, self.limits, (out, err), channel, spare)
 
     def words(self) -> str:
         """What bubblewrap or the supervisor said, for an error; ends the sandbox."""

@@ -20,12 +20,25 @@ _LOOK_SECONDS = 0.05
 """How often memory is looked at."""
 
 
+SPARE = 64
+"""Where the output is not the answer (calls, test scripts), what exceeds the limit is dropped, up to this many times the limit."""
+
+
 class Run:
     """A judged process and what has come out of it so far."""
 
     def __init__(
-        self, life: Life, control: socket.socket, limits: Limits, out: int, err: int, channel: socket.socket | None
+        self,
+        life: Life,
+        control: socket.socket,
+        limits: Limits,
+        pipes: tuple[int, int],
+        channel: socket.socket | None,
+        spare: int,
     ) -> None:
+        """`pipes`: standard output and error; `channel`: our end of its channel; `spare`: KiB of output over the limit that are dropped
+        before it breaks one."""
+        out, err = pipes
         self.life, self.control, self.limits, self.channel = life, control, limits, channel
         self.pipes = {out: bytearray(), err: bytearray()}
         self.out, self.err = self.pipes.values()
@@ -44,6 +57,8 @@ class Run:
         """Whether the breach is the sandbox's own."""
         self.kilobytes, self.seconds = 0, 0.0
         """Largest resident set of the process, and its processor time."""
+        self._spare = spare
+        self._dropped = 0
         self._raw, self._told, self._going = bytearray(), bytearray(), bytearray()
         for fd in self.open:
             os.set_blocking(fd, False)
@@ -107,8 +122,9 @@ class Run:
             return
         room = (self.limits.output_kb << 10) - len(self.out) - len(self.err)
         self.pipes[fd] += data[: max(0, room)]
-        if len(data) > room and not self.over:
-            self.break_(f"more than {self.limits.output_kb} KiB of output")
+        self._dropped += max(0, len(data) - room)
+        if self._dropped > self._spare << 10 and not self.over:
+            self.break_(f"more than {self.limits.output_kb + self._spare} KiB of output")
 
     def _read_control(self) -> None:
         try:

@@ -25,7 +25,8 @@ class Limits(FrozenModel):
     scratch_mb: int = Field(64, ge=1)
     """The scratch space, which is in memory (MiB)."""
     output_kb: int = Field(1024, ge=1)
-    """What one case may print to its standard output and error together (KiB), and the longest value it may return."""
+    """What a program may print to its standard output and error together (KiB), what is kept of what calls and test scripts print (they
+    may print 64 times as much), and the longest value a call may return."""
     open_files: int = Field(128, ge=16)
     """Open files of one process."""
 

@@ -39,6 +39,18 @@ def add(a,b): return Patient()
 HONEST = [
     (
         """\
+import os
+def f(x):
+    os.write(2, b'noise' * 500_000)
+    print('noise' * 500_000)
+    return x
+""",
+        """\
+assert f(1) == 1
+""",
+    ),
+    (
+        """\
 from collections import OrderedDict
 class LRUCache(OrderedDict):
     def __init__(self, n): super().__init__(); self.n = n

@@ -66,3 +66,25 @@ def test_a_reference_that_cannot_be_used_leaves_the_answer_out_of_the_batch() ->
 def test_a_recipe_without_a_sandbox_is_refused_before_the_first_token() -> None:
     with pytest.raises(ConfigError, match="judged code cannot be cut off"):
         through(Task("code", "f", GOLDEN["tests"]), ["x"], verifiers=[{"name": "code", "sandbox": {"bwrap": "no-such-bwrap"}}])
+
+
+@needs_sandbox
+@pytest.mark.parametrize(
+    ("answer", "right"),
+    [
+        (
+            "import builtins\nbuiltins.len = builtins.type = builtins.dict = builtins.isinstance = None\ndef f(x): return x * x\n",
+            True,
+        ),
+        ("import os, sys\nos.write = sys.exit = None\nsys.modules.clear()\ndef f(x): return x * x\n", True),
+        ("def f(x):\n    print('x' * 3_000_000)\n    return x * x\n", True),
+        ("import os\ndef f(x):\n    os.write(1, b'x' * 3_000_000)\n    return x * x\n", True),
+        ("def f(x):\n    while True: print('x' * 3_000_000)\n", False),
+        ("def f(x):\n    return 'x' * 3_000_000\n", False),
+        ("def f(x):\n    r = []\n    for _ in range(100000): r = [r]\n    return r\n", False),
+    ],
+)
+def test_what_an_answer_breaks_or_prints_is_its_own_business(answer: str, right: bool) -> None:
+    task = Task("code", "Square it: f", GOLDEN["tests"])
+    _, (member, _) = through(task, [answer, "x"], verifiers=[{"name": "code", "limits": {"seconds": 3.0}}])
+    assert member.signals.correct is right, member.signals.verdicts["code"].evidence

@@ -80,17 +80,18 @@ def _receive(control: _socket.socket, n: int, have: bytes = b"") -> bytes:
 
 def _become(plan: Plan, fds: list[int], control: _socket.socket) -> Callable[[], None]:
     """Turn this child into the judged process. Until it says so, what goes wrong is not the judged code's fault."""
+    import _sitebuiltins  # the interpreter starts without site, which would bring exit and quit
+    import builtins
+
+    builtins.exit = _sitebuiltins.Quitter("exit", "Ctrl-D")
+    builtins.quit = _sitebuiltins.Quitter("quit", "Ctrl-D")
     names: dict[str, Any] = {}
     for name, code in plan["modules"]:  # later modules import earlier ones under their own names
         module = type(sys)(name)
         sys.modules[name] = module
         names = module.__dict__
+        names["__builtins__"] = dict(builtins.__dict__)  # judged code may replace the builtins: its own, not these
         exec(code, names)
-    import _sitebuiltins  # the interpreter starts without site, which would bring these
-    import builtins
-
-    builtins.exit = _sitebuiltins.Quitter("exit", "Ctrl-D")
-    builtins.quit = _sitebuiltins.Quitter("quit", "Ctrl-D")
     _say(control, "began")
     control.close()
     for to, fd in enumerate(fds):  # what came has numbers from 3 up, and 3 is the last target

@@ -46,7 +46,7 @@ try:  # the C parts alone: importing json as a whole doubles the start of a run
 except (ImportError, TypeError):  # another Python than CPython, or one whose C parts changed
     pass
 
-DEPTH = 100
+DEPTH = 200
 """Deepest nesting of a value."""
 SMALL = 1 << 53
 CONSTRUCTED: dict[tuple[str, str], Callable[[Any], list[Any]]] = {

@@ -13,7 +13,6 @@ from typing import Any
 
 from gfcr.filter.verifiers.code.report import Failure, Fault, short
 from gfcr.sandbox.box import Box, Job, SandboxError
-from gfcr.sandbox.inside.judged import FLOOD
 from gfcr.sandbox.inside.wire import NotPlain, plain
 from gfcr.sandbox.pump import Run, pump
 
@@ -57,8 +56,6 @@ def fate(run: Run, in_time: bool, seconds: float) -> Failure | None:
     if run.breach is not None:
         kind = Fault.OUTPUT if "output" in run.breach else Fault.MEMORY if "MiB" in run.breach else Fault.RUNTIME
         return Failure(kind, run.breach)
-    if run.code == FLOOD:
-        return Failure(Fault.OUTPUT, f"more than {run.limits.output_kb} KiB of output")
     return None if in_time else Failure(Fault.TIME, f"not done after {seconds:.3g} s")
 
 
