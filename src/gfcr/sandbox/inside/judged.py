@@ -6,6 +6,7 @@ somebody else compares.
 
 from __future__ import annotations
 
+import builtins
 import os
 import sys
 
@@ -78,6 +79,7 @@ class Solution:
         self.module = module = type(sys)(name)
         path = os.path.join(self.plan["cwd"], entry)
         module.__dict__["__file__"] = path
+        module.__dict__["__builtins__"] = builtins
         sys.modules[name] = module
         sys.argv[:] = [entry]
         with open(path, "rb") as file:

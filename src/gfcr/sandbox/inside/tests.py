@@ -161,6 +161,7 @@ def _outcome(plan: dict[str, Any]) -> dict[str, Any]:
     if wrong is not None:
         return {"load": wrong}
     module = type(sys)(HOME)
+    module.__dict__["__builtins__"] = builtins
     sys.modules[HOME] = module
     if isinstance(side, Side):
         sys.meta_path.append(Finder(side, plan["importable"]))
