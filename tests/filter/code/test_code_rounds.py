@@ -77,6 +77,8 @@ def test_a_recipe_without_a_sandbox_is_refused_before_the_first_token() -> None:
             True,
         ),
         ("import os, sys\nos.write = sys.exit = None\nsys.modules.clear()\ndef f(x): return x * x\n", True),
+        ("import os\nos.fork()\ndef f(x): return x * x\n", True),
+        ("import os\ndef f(x):\n    os.fork()\n    return x * x\n", True),
         ("def f(x):\n    print('x' * 3_000_000)\n    return x * x\n", True),
         ("import os\ndef f(x):\n    os.write(1, b'x' * 3_000_000)\n    return x * x\n", True),
         ("def f(x):\n    while True: print('x' * 3_000_000)\n", False),

@@ -7,6 +7,7 @@ Invariant: what comes in is parsed as data and bounded in length; nothing of it 
 from __future__ import annotations
 
 import _socket
+import os
 
 from gfcr.sandbox.inside.wire import from_text, to_text
 
@@ -35,8 +36,10 @@ class Link:
         """`longest`: of a frame, in bytes."""
         self.socket = _socket.socket(fileno=fd)
         self.longest = longest
+        self.owner = os.getpid()
 
     def send(self, message: list[Any]) -> None:
+        self._own()
         data = to_text(message).encode("ascii")
         if len(data) > self.longest:
             raise Fault("runtime", "ValueError", f"a value of {len(data)} characters; at most {self.longest} are taken")
@@ -47,6 +50,7 @@ class Link:
 
     def receive(self) -> list[Any] | None:
         """The next message; None when the other side has closed the line between two."""
+        self._own()
         head = self._read(4)
         if not head:
             return None
@@ -60,6 +64,11 @@ class Link:
         if type(message) is not list or not message or message[0] not in ("?", "=", "!"):
             raise Gone("something that is no answer came on the channel")
         return message
+
+    def _own(self) -> None:
+        """A fork that comes back here would answer a second time: it ends."""
+        if os.getpid() != self.owner:
+            os._exit(0)
 
     def _read(self, n: int) -> bytes:
         parts, left = [], n
