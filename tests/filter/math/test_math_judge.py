@@ -45,7 +45,8 @@ def test_equal_answers_have_one_text(forms: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "gold", [None, "", "  ", "$$", r"\boxed{}", "nan", [], ["", r"\boxed{}"], True, r"\frac{1}{0}", r"\weird{x"]
+    "gold",
+    [None, "", "  ", "$$", r"\boxed{}", "nan", [], {"a": 1}, [None], ["", r"\boxed{}"], True, r"\frac{1}{0}", r"\weird{x"],
 )
 def test_a_reference_that_says_nothing_judges_nobody(gold: Any) -> None:
     verdict = judge(gold, r"\boxed{7}")

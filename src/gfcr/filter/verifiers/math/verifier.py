@@ -27,6 +27,8 @@ from gfcr.filter.verifiers.math.values import Budget, exact
 from gfcr.registry import Faithfulness, FrozenModel, Slot, method
 from gfcr.types import Span, Status, StopReason, Task, Verdict
 
+REMEMBERED = 500
+"""Characters of the longest text whose reading is remembered."""
 LONGEST = 1_000_000
 """Characters of the longest text that is judged."""
 _HEAD = re.compile(r"[.!?;]\s|\s\(|\n|,\s(?=[a-z])|\s(?:because|since|-|–)\s|:\s")
@@ -67,7 +69,7 @@ class Math:
     def judge(self, task: Task, text: str, stop: StopReason) -> Verdict:
         if stop in _OURS:
             return self._unscorable(f"ended by us ({stop})")
-        golds = _references(_hashable(task.reference))
+        golds = _golds(task.reference)
         usable = [g for g in golds if not g.fault]
         if not usable:
             return self._unscorable(golds[0].fault if golds else "the task has no reference")
@@ -169,7 +171,7 @@ def _candidate(gold: Reference, text: str, found: Found | None) -> _Candidate:
             return _Candidate(part, how="the same text", right=True)
         if not gold.reading.nodes and not gold.is_text:
             continue
-        reading = _read(part, comma)
+        reading = _read(part, comma) if len(part) <= REMEMBERED else read(part, comma, answer=True)
         if reading.nodes:
             return _Candidate(part, reading)
         unread = unread or reading
@@ -206,11 +208,19 @@ def _read(text: str, comma: bool) -> Reading:
     return read(text, comma, answer=True)
 
 
+def _golds(reference: object) -> tuple[Reference, ...]:
+    """The task's references, read once (long ones each time: what is remembered stays small)."""
+    key = _hashable(reference)
+    return _references(key) if len(repr(key)) <= REMEMBERED else tuple(references(key))
+
+
 def _hashable(reference: object) -> object:
-    return tuple(map(_hashable, reference)) if isinstance(reference, (list, tuple)) else reference
+    if isinstance(reference, (list, tuple)):
+        return tuple(map(_hashable, reference))
+    return reference if isinstance(reference, (str, int, float)) else None
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024, typed=True)
 def _references(gold: object) -> tuple[Reference, ...]:
     return tuple(references(gold))
 
