@@ -135,10 +135,11 @@ def test_packing_changes_the_rows_and_not_the_gradient(model, whole, tmp_path):
     plain.run()
     with RunDirectory.read(whole[0]) as run, RunDirectory.read(tmp_path / "plain") as other:
         packed, single = (r.metrics()[1] for r in (run, other))
+        rows, more = (len(r.batch(1)) for r in (run, other))
         rollouts = [
             np.concatenate([m.rollout.own_tokens() for g in r.groups(1) for m in g.members.values()]) for r in (run, other)
         ]
     assert np.array_equal(*rollouts)  # the first round is the same; later ones may part where a sum was rounded otherwise
-    assert packed["train_rl_tokens"] < single["train_rl_tokens"] or packed["train_tokens"] < single["train_tokens"] / 2
+    assert 0 < rows < more  # what goes through the layers is no less: rows of their own share their prompts there too
     assert packed["train_grad_norm"] == pytest.approx(single["train_grad_norm"], rel=1e-4)
     assert packed["train_loss"] == pytest.approx(single["train_loss"], rel=1e-4, abs=1e-6)

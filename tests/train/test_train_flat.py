@@ -58,12 +58,12 @@ def make(kind, dtype=torch.float32):
 
 
 def group_rows(groups=3, k=4, seed=0, longest=30):
-    """Rows of k answers to each of a few prompts, equal answers among them."""
+    """Rows of k answers to each of a few prompts, equal answers and padding tokens (0) among them."""
     rng = np.random.default_rng(seed)
     rows = []
     for _ in range(groups):
-        prompt = rng.integers(1, 37, rng.integers(2, 12)).tolist()
-        answers = [rng.integers(1, 4, rng.integers(1, longest)).tolist() for _ in range(k - 1)]
+        prompt = rng.integers(0, 37, rng.integers(2, 12)).tolist()
+        answers = [rng.integers(0, 4, rng.integers(1, longest)).tolist() for _ in range(k - 1)]
         for answer in [*answers, answers[0]]:
             rows.append({"ids": prompt + answer, "rl_mask": [0] * len(prompt) + [1] * len(answer)})
     return rows

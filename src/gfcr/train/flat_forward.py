@@ -61,7 +61,8 @@ class FlatForward:
         turns = self._turns(flat)
         places = [(b, _send(b.index, device), _send(b.owned, device)) for b in flat.blocks]
         masks: dict[tuple[int, int | None], Tensor] = {}
-        x = embedding(_send(flat.ids, device), self.base.embed_tokens.weight)
+        table = self.base.embed_tokens  # a padding token inside the text trains no embedding, as in transformers
+        x = embedding(_send(flat.ids, device), table.weight, table.padding_idx)
         for layer in self.base.layers:
             x = self._layer(layer, x, turns, places, masks)
         last = x.index_select(0, _send(flat.sources, device))
