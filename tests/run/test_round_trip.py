@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
-from store_examples import batch, decisions, groups, same, tree, turns
+from store_examples import action, batch, decisions, groups, same, tree, turns
 
 from gfcr.run import decode
 from gfcr.run.directory import RunDirectory
 from gfcr.run.failures import RunDirectoryError
 from gfcr.run.record import StepRecord
-from gfcr.types import Group, Member, Role, Rollout
+from gfcr.types import Group, Member, Role, Rollout, StopReason
 
 RECIPE = {"schema": 1, "seed": 7}
 
@@ -98,3 +99,23 @@ def test_arrays_of_odd_kinds(run) -> None:
     }
     run.commit(record(state=state))
     same(state, run.resume_point().state)
+
+
+def test_reading_takes_the_memory_of_one_payload_whatever_the_groups_size(run) -> None:
+    group, n = tree(), 4000
+    root = next(iter(group.members.values())).rollout.path[0]
+    for i in range(100):
+        path = (root, action(f"long{i}", root.id, n=n, tracks={}))
+        rollout = Rollout(f"long{i}", group.task.id, path, StopReason.EOS)
+        group.members[rollout.id] = Member(rollout)
+    run.commit(record(groups=[group], batch=None))
+    size = run.payload_file(0).stat().st_size
+    assert size > 100 * n * 8
+    tracemalloc.start()
+    try:
+        (found,) = run.groups(0)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    same(found, group)
+    assert peak < 3 * size

@@ -109,9 +109,10 @@ class Reader:
 
     def groups(self, step: int) -> list[Group]:
         """The groups committed with `step`. Raises RunDirectoryError for an unknown step, Tampered for damaged data."""
-        rows, payload = self._verified(step)
+        rows, raw = self._verified(step)
+        payload = memoryview(raw)  # slices of bytes would be copies, one for each node, of all that follows it
         forms = {row[0]: decode.form(row[1:]) for row in rows["forms"]}
-        bodies = {row[0]: self._trusted(step, row, memoryview(payload)[row[9] : row[9] + row[10]]) for row in rows["groups"]}
+        bodies = {row[0]: self._trusted(step, row, payload[row[9] : row[9] + row[10]]) for row in rows["groups"]}
         nodes = {
             (group, stored.key): decode.node(stored, forms[stored.form], payload[stored.offset :])
             for group, parts in bodies.items()
@@ -241,14 +242,14 @@ class Reader:
     def rollout_at(self, step: int, key: int) -> Rollout:
         """The rollout stored under (step, key), without reading the rest of its step. Raises Tampered for damaged data."""
         group = self._one("rollouts", step, key)[2]
-        bodies: dict[int, tuple[decode.Body, int, bytes]] = {}
+        bodies: dict[int, tuple[decode.Body, int, memoryview]] = {}
         forms: dict[int, decode.Form] = {}
         nodes: dict[tuple[int, int], Node] = {}
 
-        def body(number: int) -> tuple[decode.Body, int, bytes]:
+        def body(number: int) -> tuple[decode.Body, int, memoryview]:
             if number not in bodies:
                 row = self._one("groups", step, number)
-                arrays = self._region(step, row[9], row[10])
+                arrays = memoryview(self._region(step, row[9], row[10]))
                 bodies[number] = self._trusted(step, row, arrays), row[9], arrays
             return bodies[number]
 
