@@ -74,6 +74,10 @@ def test_a_part_that_is_not_the_familys_own_is_left_to_transformers():
     patched = make_model()
     patched.model.norm.forward = lambda x: x
     assert not known(patched)
+    for name, value in (("scale_grad_by_freq", True), ("sparse", True), ("max_norm", 1.0)):
+        odd = make_model()
+        setattr(odd.model.embed_tokens, name, value)
+        assert not known(odd)
 
 
 def test_what_fails_its_check_in_few_operations_runs_as_transformers_has_it(monkeypatch):

@@ -24,7 +24,7 @@ def known(module: Any) -> bool:
         return False
     for part in (*base.modules(), module.get_output_embeddings()):  # not the whole: trainers give it a forward of their own
         own = type(part) in _PLAIN or type(part).__module__ in (home, "transformers.activations")
-        if not own or "forward" in vars(part):
+        if not own or "forward" in vars(part) or (type(part) is nn.Embedding and _tricked(part)):
             return False
     rope = getattr(base.rotary_emb, "rope_type", None)
     config = module.config
@@ -34,6 +34,11 @@ def known(module: Any) -> bool:
         and not getattr(config, "attention_dropout", 0)
         and not hooked(module)
     )
+
+
+def _tricked(table: nn.Embedding) -> bool:
+    """Whether a lookup does more than read rows: no probe of its values would see what becomes of the gradients."""
+    return table.max_norm is not None or table.scale_grad_by_freq or table.sparse
 
 
 def hooked(module: Any) -> bool:
