@@ -33,6 +33,7 @@ from transformers import (
 
 from gfcr.engine.contract import Chunk, Request, ScoreItem, StopSpec
 from gfcr.engine.embedded import EmbeddedEngine, EmbeddedSettings
+from gfcr.run.seeds import stream_key
 from gfcr.types import Node, Path, Sampling, Segment, SegmentKind, path_ids
 
 torch.set_num_threads(1)
@@ -141,6 +142,31 @@ def run(engine, requests, tokens: int | None = None) -> dict[str, Chunk]:
     for one in requests:
         engine.submit(one)
     return drain(engine, tokens)
+
+
+def some(count=18, seed=0, **more) -> list[Request]:
+    """Requests of many lengths, at two temperatures."""
+    rng = np.random.default_rng(seed)
+    return [
+        request(
+            f"r{i}",
+            rng.integers(0, VOCABULARY, rng.integers(1, 40)),
+            int(rng.integers(1, 45)),
+            Sampling(temperature=0.7 + 0.3 * (i % 2)),
+            key=stream_key(3, "sample", i),
+            **more,
+        )
+        for i in range(count)
+    ]
+
+
+def same(a: dict[str, Chunk], b: dict[str, Chunk]) -> None:
+    """The same draws, with log-probabilities that differ by rounding only."""
+    assert a.keys() == b.keys()
+    for name in a:
+        assert a[name].ids.tolist() == b[name].ids.tolist(), name
+        assert np.abs(a[name].logprobs - b[name].logprobs).max(initial=0) <= 5e-5
+        assert a[name].stop is b[name].stop
 
 
 def score_items(requests, chunks) -> list[ScoreItem]:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from engine_helpers import (
-    VOCABULARY,
     difference,
     drain,
     join,
@@ -19,8 +18,10 @@ from engine_helpers import (
     node,
     request,
     run,
+    same,
     score_items,
     shared_engine,
+    some,
 )
 
 from gfcr.engine import features_of
@@ -32,7 +33,6 @@ from gfcr.engine.workers.engine import WorkerLost, home
 from gfcr.engine.workers.serve import advance
 from gfcr.engine.workers.shared import SharedWeights, loads
 from gfcr.errors import ConfigError, DataError
-from gfcr.run.seeds import stream_key
 from gfcr.types import Sampling, SegmentKind, StopReason
 
 HERE = next(k for k in range(100) if home(k, 2) == 0)
@@ -47,32 +47,9 @@ def two() -> Iterator[WorkerEngine]:
     engine.close()
 
 
-def some(count=18, seed=0, **more):
-    rng = np.random.default_rng(seed)
-    return [
-        request(
-            f"r{i}",
-            rng.integers(0, VOCABULARY, rng.integers(1, 40)),
-            int(rng.integers(1, 45)),
-            Sampling(temperature=0.7 + 0.3 * (i % 2)),
-            key=stream_key(3, "sample", i),
-            **more,
-        )
-        for i in range(count)
-    ]
-
-
 def equal_bits(a: Chunk, b: Chunk) -> None:
     assert (a.ids.tobytes(), a.logprobs.tobytes(), a.stop) == (b.ids.tobytes(), b.logprobs.tobytes(), b.stop)
     assert {k: v.tobytes() for k, v in a.tracks.items()} == {k: v.tobytes() for k, v in b.tracks.items()}
-
-
-def same(a, b):
-    assert a.keys() == b.keys()
-    for name in a:
-        assert a[name].ids.tolist() == b[name].ids.tolist(), name
-        assert np.abs(a[name].logprobs - b[name].logprobs).max(initial=0) <= 5e-5
-        assert a[name].stop is b[name].stop
 
 
 def alive(pid: int) -> bool:

@@ -8,36 +8,9 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
+from gfcr.filter.texts.number_words import ONES, TENS
 from gfcr.filter.verifiers.math.tree import Node
 
-_ONES = {
-    w: n
-    for n, w in enumerate(
-        [
-            "zero",
-            "one",
-            "two",
-            "three",
-            "four",
-            "five",
-            "six",
-            "seven",
-            "eight",
-            "nine",
-            "ten",
-            "eleven",
-            "twelve",
-            "thirteen",
-            "fourteen",
-            "fifteen",
-            "sixteen",
-            "seventeen",
-            "eighteen",
-            "nineteen",
-        ]
-    )
-}
-_TENS = {w: 10 * n for n, w in enumerate(["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"], 2)}
 SCALES = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _PARTS = {
     "half": 2, "halves": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7, "eighth": 8, "ninth": 9,
@@ -78,7 +51,7 @@ def number_words(text: str) -> Fraction | None:
 def _point(words: list[str], sign: int) -> Fraction | None:
     at = words.index("point")
     whole = _whole(words[:at]) if at else 0
-    digits = [_ONES.get(w, 10) for w in words[at + 1 :]]
+    digits = [ONES.get(w, 10) for w in words[at + 1 :]]
     if whole is None or not digits or max(digits) > 9:
         return None
     return sign * (whole + Fraction(int("".join(map(str, digits))), 10 ** len(digits)))
@@ -87,10 +60,10 @@ def _point(words: list[str], sign: int) -> Fraction | None:
 def _whole(words: list[str]) -> int | None:
     total, current, last = 0, 0, ""
     for word in words:
-        if word in _ONES and (last in ("", *SCALES) or (last in _TENS and 0 < _ONES[word] < 10)):
-            current += _ONES[word]
-        elif word in _TENS and last in ("", *SCALES):
-            current += _TENS[word]
+        if word in ONES and (last in ("", *SCALES) or (last in TENS and 0 < ONES[word] < 10)):
+            current += ONES[word]
+        elif word in TENS and last in ("", *SCALES):
+            current += TENS[word]
         elif word == "hundred" and 0 < current < 100:
             current *= 100
         elif word in SCALES and word != "hundred" and 0 < current < 1000:

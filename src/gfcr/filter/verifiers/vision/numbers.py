@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
+from gfcr.filter.texts.number_words import ONES, TENS
 from gfcr.filter.texts.stated import statements
 from gfcr.filter.verifiers.choice.options import plain
 
@@ -22,30 +23,7 @@ LONGEST = 60
 TAIL = 4_000
 """Characters from the end that are read first for a text's last number."""
 
-_ONES = [
-    "zero",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-    "thirteen",
-    "fourteen",
-    "fifteen",
-    "sixteen",
-    "seventeen",
-    "eighteen",
-    "nineteen",
-]
-_TENS = dict(zip(["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"], range(20, 100, 10)))
-_SMALL = {**{w: i for i, w in enumerate(_ONES)}, **_TENS}
+_SMALL = ONES | TENS
 _BIG = {"thousand": 1_000, "million": 1_000_000, "billion": 1_000_000_000}
 _WORD = rf"(?:{'|'.join([*_SMALL, 'hundred', *_BIG])})"
 _DIGITS = (
