@@ -103,7 +103,7 @@ def test_kept_in_the_batch_an_all_wrong_group_learns_nothing_about_length(shape,
 @each_shape
 def test_the_trap_is_real_where_it_is_asked_for(shape):
     """As published, kept in the batch and divided by its std, an all-wrong group pays full-size advantages for length: what the
-    composition check refuses (tests/test_compose.py)."""
+    composition check refuses (tests/test_compose_reward.py)."""
     settings = {"max_tokens": 16, "buffer": 12} if shape == "soft-overlong" else {}
     run = lab(
         lambda p, nth: LONG_AND_SHORT[nth],
