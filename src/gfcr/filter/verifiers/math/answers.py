@@ -19,7 +19,7 @@ from gfcr.filter.verifiers.math.numerals import chinese_number, date_or_time, nu
 from gfcr.filter.verifiers.math.settle import settle
 from gfcr.filter.verifiers.math.structures import read_tidied, trimmed
 from gfcr.filter.verifiers.math.tree import Node, Unreadable
-from gfcr.filter.verifiers.math.units import unit
+from gfcr.filter.verifiers.math.units import SIGN, unit
 
 LONGEST_TEXT = 2000
 """Characters of the longest text that is read as mathematics."""
@@ -32,6 +32,8 @@ _LABEL = re.compile(r"\(([A-Z])\)[\s:.]*(?=\S)|([A-E])[).]\s+(?=\S)")
 _EVENT = re.compile(r"(?<![A-Za-z])(?:P|Pr|\\Pr|\\mathbb\{[PE]\}|E|Var)\s*[(\[][^()\[\]]{1,60}[)\]]\s*=(?!=)")
 _REALS = frozenset({"all real numbers", "all reals", "the real numbers", "all real x", "real numbers"})
 _COMPOUND = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)\.?,?\s*(?:and\s+)?(\d+(?:\.\d+)?)\s*([A-Za-z]+)\.?")
+_MONEY = re.compile(r"\\?\$\s*(?=[\d.])|\$\s*\\\$\s*(?=[\d.])")
+_CONGRUENT = re.compile(r"(?:[A-Za-z]\s*=\s*)?(-?\d{1,30})\s*⟨mod (\d{1,30})⟩")
 _LONG_NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?")
 _NOT_A_NUMBER = re.compile(r"nan|\+?-?nan|null|n/a|undefined\?", re.IGNORECASE)
 _WORD = re.compile(r"[^\W\d_]{2,}")
@@ -75,6 +77,8 @@ def read(text: str, decimal_comma: bool = False, answer: bool = False) -> Readin
         why = str(error)
     except RecursionError:
         why = "nested too deeply"
+    if _MONEY.match(text) and (text[0] != "$" or text.count("$") == 1):
+        nodes = [("words", n, SIGN) if n[0] in ("n", "d") else n for n in nodes]
     if answer and (match := _LABEL.match(tidied)):
         nodes += [n for n in read(tidied[match.end() :]).nodes if n not in nodes]
     if answer and (match := _GLUED_UNIT.fullmatch(tidied)):
@@ -102,6 +106,8 @@ def _special(text: str, tidied: str, decimal_comma: bool) -> Node | None:
         return ("n", value)
     if words.lower().rstrip(".") in _REALS:
         return ("all", "ℝ")
+    if (match := _CONGRUENT.fullmatch(tidied)) and (modulus := int(match[2])):
+        return ("cong", int(match[1]) % modulus, modulus)
     if match := _COMPOUND.fullmatch(words):
         return _compound(match)
     if match := _DOTS.fullmatch(words):

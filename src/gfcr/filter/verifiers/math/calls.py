@@ -6,7 +6,7 @@ Invariants: those of reader.py, which this is the lower half of.
 from __future__ import annotations
 
 from gfcr.filter.verifiers.math.scanner import NAME, RUN, Scanner
-from gfcr.filter.verifiers.math.tree import MINUS, Node, integer, negative, over, replaced, times
+from gfcr.filter.verifiers.math.tree import MINUS, Node, add, integer, negative, over, replaced, times
 from gfcr.filter.verifiers.math.vocabulary import CONSTANTS, FUNCTIONS, INVERSE, SHORT_ARGUMENT, SPLITTABLE
 
 
@@ -97,6 +97,8 @@ class Calls(Scanner):
             node = ("f", "root", (arguments[0], integer(2 if name == "sqrt" else 3)))
         else:
             node = ("f", name, arguments)
+        if name == "cis":
+            node = add([("f", "cos", arguments), times([CONSTANTS["i"], ("f", "sin", arguments)])])
         return node if power is None else ("^", node, power)
 
     def arguments(self, name: str) -> tuple[Node, ...]:

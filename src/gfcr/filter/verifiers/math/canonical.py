@@ -11,7 +11,7 @@ from gfcr.filter.verifiers.math.compare import called
 from gfcr.filter.verifiers.math.intervals import MINUS_INFINITE
 from gfcr.filter.verifiers.math.polynomials import polynomial, written
 from gfcr.filter.verifiers.math.tree import Node, TooBig, Undefined, key, shown, times, variables
-from gfcr.filter.verifiers.math.units import plain, unit
+from gfcr.filter.verifiers.math.units import SIGN, plain, unit
 from gfcr.filter.verifiers.math.values import Budget, Numbers, exact
 
 LONGEST = 500
@@ -43,6 +43,10 @@ def _text(node: Node, budget: Budget) -> str:
         return " ∪ ".join(sorted(_text(x, budget) for x in node[1]))
     if kind == "ratio":
         return ":".join(_text(x, budget) for x in node[1])
+    if kind == "words" and node[2] == SIGN:
+        return _text(node[1], budget)
+    if kind == "cong":
+        return f"{node[1]} mod {node[2]}"
     if kind == "words":
         measured = unit(node[2])
         if measured is None:

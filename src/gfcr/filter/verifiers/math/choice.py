@@ -57,7 +57,7 @@ def letter(content: str) -> str | None:
 
 _CHOSEN = re.compile(
     r"\b(?:options?|choices?|choose|chose|select|selected|pick|picked)\s+(?:is\s+)?(?=[(*\[]{0,3}[A-Z](?![\w'’]))"
-    r"|(?<![\w'’])(?=[A-Z]\s+is\s+(?:the\s+)?(?:correct|right|answer|best))"
+    r"|(?<![\w'’])(?<!\b[Oo]r )(?<!\b[Nn]or )(?<!\b[Aa]nd )(?=[A-Z]\s+is\s+(?:the\s+)?(?:correct|right|answer|best))"
 )
 
 

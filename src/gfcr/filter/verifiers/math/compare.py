@@ -13,7 +13,7 @@ from gfcr.filter.verifiers.math.equality import proportional, ratio, same_value
 from gfcr.filter.verifiers.math.intervals import Piece, pieces, subject
 from gfcr.filter.verifiers.math.settle import as_difference, neighbours
 from gfcr.filter.verifiers.math.tree import Node, TooBig, Undefined, any_kind, key, negative, over, replaced, shown, times
-from gfcr.filter.verifiers.math.units import MULTIPLIERS, PERCENT, plain, same_things, unit
+from gfcr.filter.verifiers.math.units import MULTIPLIERS, PERCENT, plain, priced, same_things, unit
 from gfcr.filter.verifiers.math.values import Budget, exact, in_base
 
 SETS = ("union", "cap", "minus", "all", "ineq", "ne")
@@ -48,6 +48,8 @@ class Comparison:
             return self.tuples(gold, answer)
         if pair & {"list", "set"}:
             return self.several(gold, answer)
+        if "cong" in pair:  # 5 (mod 9) is the remainder 5, not the other way round
+            return gold[0] == "n" and gold[1] == answer[1] < answer[2]
         if pair & {"date", "time"}:
             return self.dates(gold, answer)
         if pair & {"ratio"}:
@@ -228,6 +230,7 @@ class Comparison:
     def measured(self, gold: Node, answer: Node) -> bool:
         mine, my_unit = _peel(gold)
         theirs, their_unit = _peel(answer)
+        my_unit, their_unit = priced(my_unit, their_unit)
         if my_unit == their_unit or not their_unit:
             if my_unit == "%" and not their_unit and self.value(("%", mine), theirs):
                 return True
@@ -247,8 +250,6 @@ class Comparison:
             if a[1] == b[1]:
                 return self.same(mine, theirs)
             return self.value(times([("n", a[1]), mine]), times([("n", b[1]), theirs]))
-        if (a is None) != (b is None) and not _counting(my_unit, their_unit):
-            return False
         return same_things(my_unit, their_unit) and self.same(mine, theirs)
 
     def bases(self, gold: Node, answer: Node) -> bool:
@@ -379,11 +380,6 @@ def _peel(node: Node) -> tuple[Node, str]:
         last, mark = _peel(node[1][-1])
         return times([*node[1][:-1], last]), mark
     return node, ""
-
-
-def _counting(a: str, b: str) -> bool:
-    """Whether one of the units is only words for what is counted."""
-    return same_things(a, b)
 
 
 def _clock(node: Node) -> Node:

@@ -76,9 +76,15 @@ def pieces(node: Node, budget: Budget) -> list[Piece] | None:
         return None if points_ is None else complement(points_)
     if kind == "named":
         return pieces(node[2], budget) if node[1][0] == "v" else None
+    if kind == "list" and (real := [x for x in node[1] if not _is_real(x)]) and len(real) < len(node[1]):  # x ∈ ℝ, x ≠ 1
+        return pieces(("list", tuple(real), "and"), budget) if len(subject(node)) == 1 else None
     if kind == "list" and all(x[0] in ("ineq", "ne") for x in node[1]):
         return _several(node, budget)
     return None
+
+
+def _is_real(node: Node) -> bool:
+    return node[0] == "named" and node[1][0] == "v" and node[2] == ("all", "ℝ")
 
 
 def subject(node: Node) -> set[str]:

@@ -54,11 +54,13 @@ _SETS = re.compile(r"\\(?:mathbb|mathbf|Bbb|mathds)\s*(?:\{\s*([RQZNC])\s*\}|([R
 _SETS_NAMES = str.maketrans("RQZNC", "ℝℚℤℕℂ")
 _TEXT = re.compile(
     r"\\(?:text|textbf|textit|textrm|textnormal|texttt|textsf|mbox|mathrm|mathbf|mathit|mathsf|mathtt|rm|bf|operatorname\*?|hbox)"
-    r"\s*\{([^{}]*)\}"
+    r"\s*\{((?:[^{}]|\^\{-?\d\})*)\}"
 )
 _VECTOR = re.compile(r"\\(?:vec|overrightarrow|hat|widehat|bar|overline|tilde)\s*\{\s*([A-Za-z]{1,4})\s*\}")
 _OVER = re.compile(r"\{([^{}\\]*)\\over(?![a-z])([^{}]*)\}|^([^{}\\]*)\\over(?![a-z])([^{}]*)$")
 _MODULUS = re.compile(r"\(?\s*\\[pb]?mod\s*\{?\s*(\w+)\s*\}?\s*\)?")
+_ROW_END = re.compile(r"\\\\(?:\*|(?:\s*\[\s*-?[\d.]+\s*(?:pt|ex|em|mm|cm|in)\s*\])?)")
+_CHOOSE_BEFORE = re.compile(r"(?:(?<![\w)}])|\{\s*\}\s*)[_^]\s*\{?(\d{1,3})\}?\s*C_\s*\{?(\d{1,3})\}?(?!\d)")
 _CHOOSE = re.compile(r"(?<![A-Za-z\\])C_\{?(\d{1,3})\}?\s*\^\s*\{?(\d{1,3})\}?(?!\d)")
 _TIMES_TEN = re.compile(r"(?<=\d)\s*[xX]\s*(?=10\s*(?:\^|\*\*))")
 _DEGREE = re.compile(r"\^\s*(?:\{\s*°\s*\}|°)")
@@ -74,7 +76,7 @@ def tidy(text: str) -> str:
     text = text.replace("{,}", ",").replace("{.}", ".").replace("{:}", ":")
     if "\\" in text:
         text = _latex(text)
-    text = _CHOOSE.sub(_choose, text)
+    text = _CHOOSE_BEFORE.sub(lambda m: f"\\binom{{{m[1]}}}{{{m[2]}}}", _CHOOSE.sub(_choose, text))
     text = _TIMES_TEN.sub("*", text)
     text = (
         text.replace("$", " ").replace("**", "^").replace("<=", "≤").replace(">=", "≥").replace("!=", "≠").replace("...", "…")
@@ -121,7 +123,7 @@ def _script(match: re.Match[str]) -> str:
 
 
 def _latex(text: str) -> str:
-    text = text.replace("\\\\", "⏎")
+    text = _ROW_END.sub("⏎", text)
     text = text.replace("\\(", " ").replace("\\)", " ").replace("\\[", " ").replace("\\]", " ")
     text = _NEGATIVE_SPACE.sub("", text)
     text = re.sub(r"(?<=\d)\\[,; ](?=\d{3}(?!\d))", ",", text)
@@ -164,14 +166,16 @@ def _set_text(match: re.Match[str]) -> str:
         or "operatorname" in match.group()
     ):
         return f" {bare} "
-    if re.match(r"\\(?:mathrm|mathbf|mathit|operatorname)", match.group()) and bare in _NAMES:
+    if bare in ("cis", "lcm", "gcd") or (
+        re.match(r"\\(?:mathrm|mathbf|mathit|operatorname)", match.group()) and bare in _NAMES
+    ):
         return f" {bare} "
     return f"⟨{bare}⟩"
 
 
 _NAMES = names(
     "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh arcsinh arccosh arctanh arsinh arcosh artanh ln log exp lg sqrt "
-    "gcd lcm max min"
+    "gcd lcm max min cis"
 )
 
 
@@ -185,7 +189,8 @@ def _command(match: re.Match[str]) -> str:
 
 _QUOTES = re.compile(r"[⟨⟩\"`]")
 _SPACES = re.compile(r"(?<=[^\W_])\s+(?=[^\W_])|\s+")
-_WORDS = re.compile(r"[^\W\d_]{2,}[^\\∪∩=<>≤≥^_]*")
+_ARTICLE = re.compile(r"^(?:an?|the) (?=\w{2})")
+_WORDS = re.compile(r"(?:a )?[^\W\d_]{2,}[^\\∪∩=<>≤≥^_]*")
 
 
 def text_key(text: str) -> str:
@@ -196,4 +201,4 @@ def text_key(text: str) -> str:
         lambda m: " " if key[m.start() - 1 : m.start()].isalnum() and key[m.end() : m.end() + 1].isalnum() else "", key
     )
     key = key.strip(",;?:").rstrip(".") if len(key) > 1 else key
-    return key.strip("!.").casefold() if _WORDS.fullmatch(key) else key
+    return _ARTICLE.sub("", key.strip("!.").casefold()) if _WORDS.fullmatch(key) else key

@@ -33,12 +33,21 @@ _NUMBER = r"(?:[-+−±]\s?)?(?:\$\s?)?(?:\d+(?::\d+)+(?!\d)|(?:\d{1,3}(?:[ '\u2
 _RUN = re.compile(rf"(?<![\w.,/^_\\{{(:]){_NUMBER}(?:\s?%)?(?![\d_])")
 _PREFIX = re.compile(rf"^\s*({_NUMBER})(?:\s?%)?(?=\s+[A-Za-z(]|\s*[,.;:!?]\s|\s*[,.;:!?]*$)")
 _DENIED = re.compile(
-    r"(?:\bnot|n't|\bthan|\bno|\bnever|\bor|\band|\beither|[\d)],)\s*(?:[A-Za-z]\w*\s*=\s*)?$|[\d)]\s*[-–+*/^×÷·<>]\s*$",
+    r"(?:\bnot|n't|\bthan|\bno|\bnever|\bor|\band|\beither|[\d)],|\d(?=[^\S\n]))\s*(?:[A-Za-z]\w*\s*=\s*)?$|[\d)]\s*[-–+*/^×÷·<>]\s*$",
     re.IGNORECASE,
 )
 _FOLLOWED = re.compile(
     r"\s*(?:or|and/or|,\s*(?:or\s+)?\d|is\s+(?:wrong|incorrect|not)|isn't|was wrong|/|\^|\*|=|\+|×)", re.IGNORECASE
 )
+_LABEL = re.compile(
+    r"\b(?:steps?|parts?|cases?|problem|question|exercise|equations?|eq\.?|theorem|lemma|section|figure|fig\.?|table|method|example)"
+    r"[^\S\n]*[#(]?$",
+    re.IGNORECASE,
+)
+_COMPARED = re.compile(
+    r"\s+(?:(?:less|more|fewer|greater|larger|smaller|higher|lower)\s+than|times\s+[\d$\\]|(?:plus|minus|out\s+of)\s+[\w$\\])"
+)
+"""What makes a number a part of another one: 5 less than 12."""
 CODE = re.compile(
     r"__\w+__|\blambda\b|\bimport\b|\bexec\b|\beval\b|\bgetattr\b|\w\(\s*['\"]|\.\w+\(|\bfor _ in\b|[)\]]\s+or\s+-?\d+\W*$|\bprint\s*\(|\bopen\s*\(|\bglobals\b|\bdef \w|\bos\.\w|\bif\b.*\belse\b"
 )
@@ -102,6 +111,8 @@ def cuts(content: str) -> Iterator[str]:
         if together == inner(segments[0]) and re.match(r"\s*[,;]?\s*(?:[a-z]|\(|because|since)", rest):
             return
     if prefix and not _FOLLOWED.match(first, prefix.end()):
+        if _COMPARED.match(first, prefix.end()):
+            return
         unit = _UNIT_AFTER.match(first, prefix.end())
         if unit:
             yield first[prefix.start() : unit.end()]
@@ -187,7 +198,11 @@ def ends(text: str) -> Iterator[str]:
         m = numbers[-1]
         before = text[max(0, m.start() - 20) : m.start()]
         summand = m.group()[0] in "+-−±" and re.search(r"[\d)]\s*$", before)
-        if not summand and not _DENIED.search(before) and not _FOLLOWED.match(text, m.end()) and not _word_after(text, m.end()):
+        if (
+            not (summand or _DENIED.search(before) or _LABEL.search(before))
+            and not _FOLLOWED.match(text, m.end())
+            and not _word_after(text, m.end())
+        ):
             unit = _UNIT_AFTER.match(text, m.end())
             found.append((m.end(), m.start(), text[m.start() : unit.end() if unit else m.end()]))
         else:

@@ -197,12 +197,15 @@ class Reader(Calls):
     def exponent(self) -> Node:
         sign = self.signs()
         power = self.group() if self.peek() == "{" else self.primary()
+        end = self.i
         if self.peek() == "^":  # right-associative
             self.i += 1
             power = ("^", power, self.exponent())
         if self.peek() == "!" and self.s[self.i : self.i + 2] != "!=":
             self.i += 1
             power = ("f", "fact", (power,))
+        else:
+            self.i = end if power[0] != "^" else self.i  # white space tells a unit from a symbol
         return negative(power) if sign else power
 
     def group(self) -> Node:

@@ -43,9 +43,16 @@ def settle(node: Node) -> Node:
         return (kind, settle(node[1]), node[2])
     if kind in ("+", "*") and any_kind(node, "mat"):
         return _matrix(node)
+    if kind == "*" and len(node[1]) == 2 and _point(*node[1]):
+        return ("named", node[1][0], settle(node[1][1]))
     if any_kind(node, "rel", "list", "group", "set", "union", "words", "ratio") and kind in ("+", "*", "^", "f"):
         raise Unreadable("a structure inside an expression")
     return node
+
+
+def _point(name: Node, place: Node) -> bool:
+    """A(1, 2): a point by its letter."""
+    return name[0] == "v" and name[1][:1].isupper() and place[:3] == ("tuple", "(", ")")
 
 
 def _signs(node: Node, upper: bool) -> Node:

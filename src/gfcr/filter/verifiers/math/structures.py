@@ -22,7 +22,8 @@ _WORDS = re.compile(
     r"(?:⟨[^⟩]*⟩|(?!(?:and|or)\b)[A-Za-zµμ]+\.?|(?<=[A-Za-z⟩.])\s*\^\s*\{?-?\d\}?|(?<=[A-Za-z⟩}\d.])\s*[/*·-]\s*(?=[A-Za-z⟨])|\s+(?=[A-Za-z⟨µμ]))+"
 )
 _QUALIFIERS = re.compile(
-    r"(?:⟨\s*)?(if|for|where|when|with|such|mod|except|unless|as|iff|not|in|is|are|but|has|then|only)\b", re.IGNORECASE
+    r"(?:⟨\s*)?(if|for|where|when|with|such|mod|except|unless|as|iff|not|in(?!\s*(?:⟩|\^|$))|is|are|but|has|then|only)\b",
+    re.IGNORECASE,
 )
 _BUILDER = re.compile(r"\s*([A-Za-z])\s*(?:∈\s*ℝ\s*)?[|:]\s*(?!\d)")
 _TURNED = re.compile(r"(?=\]|.*\[$)([\[\]])([^\[\]]+)([\[\]])")

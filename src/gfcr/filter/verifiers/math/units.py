@@ -55,6 +55,8 @@ def _build() -> dict[str, Unit]:
 UNITS = _build()
 PERCENT = frozenset({"percent", "pct", "percentage", "percents", "per cent", "percentage points", "percentage point"})
 MULTIPLIERS = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12}
+SIGN = "$"
+"""The unit of a number with a money sign: no difference to anything but money of another size."""
 _PIECE = re.compile(r"([a-zµμω°]+)\.?(?:\s*\^\s*\{?(-?\d)\}?)?")
 _ALIASES = {"mph": "mile/hour", "kph": "km/hour", "kmh": "km/hour"}
 _ALIAS = re.compile(r"\b(?:mph|kph|kmh)\b")
@@ -100,6 +102,15 @@ def unit(words: str) -> tuple[tuple[tuple[str, int], ...], Fraction] | None:
     if powers.get("length", 0) == 3 and len(powers) == 1:
         return (("volume", 1),), factor * 1000
     return (tuple(sorted((k, p) for k, p in powers.items() if p)), factor) if powers else None
+
+
+def priced(a: str, b: str) -> tuple[str, str]:
+    """Two units, one of them SIGN: it means dollars beside money, else nothing."""
+    if SIGN not in (a, b):
+        return a, b
+    measured = [unit(u) for u in (a, b) if u != SIGN]
+    sign = "dollar" if measured and measured[0] is not None and measured[0][0] == (("money", 1),) else ""
+    return (sign if a == SIGN else a), (sign if b == SIGN else b)
 
 
 def same_things(a: str, b: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from typing import Literal
 
@@ -32,6 +33,8 @@ REMEMBERED = 500
 LONGEST = 1_000_000
 """Characters of the longest text that is judged."""
 _HEAD = re.compile(r"[.!?;]\s|\s\(|\n|,\s(?=[a-z])|\s(?:because|since|-|–)\s|:\s")
+_SHOUT = re.compile(r"\d[\d,.]*!")
+_IN_WORDS = re.compile(r"(?:[A-Za-z]{2,}|^) (?:[A-Za-z]+ ){0,20}\d[\d,.]*!\W*$")
 _TURN = re.compile(r"\b(?:actually|wait|rather|instead|or|not|yes|no)\b", re.IGNORECASE)
 _OURS = (StopReason.CANCELLED, StopReason.PARKED, StopReason.FAILED)
 Mark = Literal["tags", "boxed", "hash", "final", "answer"]
@@ -163,6 +166,9 @@ def _candidate(gold: Reference, text: str, found: Found | None) -> _Candidate:
     first = ""
     unread: Reading | None = None
     comma = any(n[0] == "d" for n in gold.reading.nodes)
+    in_words = (
+        (found is None or found.mark in ("final", "answer")) and "!" not in gold.text and _IN_WORDS.search(content[-200:])
+    )
     for part in _parts(content, found):
         first = first or part
         if not part.strip():
@@ -172,6 +178,8 @@ def _candidate(gold: Reference, text: str, found: Found | None) -> _Candidate:
         if not gold.reading.nodes and not gold.is_text:
             continue
         reading = _read(part, comma) if len(part) <= REMEMBERED else read(part, comma, answer=True)
+        if reading.nodes and in_words and _SHOUT.fullmatch(part):  # "There are 15!"
+            return _Candidate(part, replace(reading, nodes=(*reading.nodes, *_read(part[:-1], comma).nodes)))
         if reading.nodes:
             return _Candidate(part, reading)
         unread = unread or reading

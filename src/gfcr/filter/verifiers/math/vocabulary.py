@@ -19,10 +19,12 @@ FUNCTIONS = {
     "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh", "arsinh": "asinh", "arcosh": "acosh", "artanh": "atanh",
     "asinh": "asinh", "acosh": "acosh", "atanh": "atanh", "exp": "exp", "ln": "ln", "log": "log", "lg": "lg", "sqrt": "sqrt",
     "cbrt": "cbrt", "abs": "abs", "floor": "floor", "ceil": "ceil", "gcd": "gcd", "lcm": "lcm", "max": "max", "min": "min",
-    "factorial": "fact", "binomial": "binom", "Gamma": "gamma", "gamma": "gamma",
+    "factorial": "fact", "binomial": "binom", "Gamma": "gamma", "gamma": "gamma", "cis": "cis",
 }  # fmt: skip
 AS_COMMAND_ONLY = frozenset({"sh", "ch", "th", "gamma", "Gamma"})
-SHORT_ARGUMENT = names("sin cos tan cot sec csc asin acos atan acot sinh cosh tanh coth asinh acosh atanh ln log lg exp")
+UNSPLIT = AS_COMMAND_ONLY | {"cis"}
+"""Functions that are not looked for inside a run of letters (preCISe)."""
+SHORT_ARGUMENT = names("sin cos tan cot sec csc asin acos atan acot sinh cosh tanh coth asinh acosh atanh ln log lg exp cis")
 """Functions whose argument may stand without brackets."""
 INVERSE = {"sin": "asin", "cos": "acos", "tan": "atan", "cot": "acot", "sinh": "asinh", "cosh": "acosh", "tanh": "atanh"}
 GREEK = names(
@@ -42,7 +44,7 @@ def measure(run: str) -> bool:
 
 MEASURES = frozenset(UNITS) | frozenset(MULTIPLIERS) | PERCENT
 SPACED_UNITS = names("m s g h l L N J W V A C K F km cm mm kg mg ft in mi hr ms ml mL kW Hz Pa kJ eV lb oz yd am pm AM PM")
-SPLITTABLE = frozenset(name for name in FUNCTIONS if len(name) > 2 and name not in AS_COMMAND_ONLY) | {"ln", "lg", "pi"}
+SPLITTABLE = frozenset(name for name in FUNCTIONS if len(name) > 2 and name not in UNSPLIT) | {"ln", "lg", "pi"}
 SMALL_WORDS = names("no on is it to of or if as at by we he be do go in an am up us so me my")
 WORDS = names(
     "the and yes not odd one two six ten all any are can cat dog day few for get had has her him his how its let man new now off old "
