@@ -152,6 +152,30 @@ def test_columns_of_other_names_and_settings(cli, place):
     assert "--map 'gold'" in cli.error("verify", "answer", source, "--out", out, "--map", "gold")
 
 
+def test_what_a_row_expects_is_read_from_any_column_and_also_as_1_and_0(cli, place):
+    wanted = [True, 1, 0, False, "yes", None]
+    given = [{"gold": "4", "right": x, "prediction": "4" if x else "5", "name": f"n{i}"} for i, x in enumerate(wanted)]
+    source, out = write(place / "in.jsonl", given), place / "out.jsonl"
+    command = ("verify", "exact", source, "--out", out, "--map", "expected=right,id=name", "--workers", 1)
+    found = cli.json(*command)
+    assert [row["id"] for row in read(out)] == [f"n{i}" for i in range(6)]
+    assert (found["without_debatable"]["expected"], found["expected_unread"]) == (4, 1)
+    assert found["without_debatable"]["right"] == 4
+    assert "1 rows have an `expected` that is neither true nor false" in cli(*command).stdout
+
+
+def test_two_columns_may_change_places_and_a_reason_comes_with_its_remedy(cli, place):
+    source = write(place / "in.jsonl", [{"gold": "it is \\boxed{4}", "prediction": "4"}, {"prediction": "4"}])
+    out = place / "out.jsonl"
+    cli("verify", "math", source, "--out", out, "--map", "gold=prediction,prediction=gold", "--workers", 1)
+    first, second = read(out)
+    assert first["answer"] == "4" and first["correct"] is True and second["status"] == "unscorable"
+    cli("verify", "math", source, "--out", out, "--fresh", "--workers", 1)
+    assert "no field 'gold'" in read(out)[1]["evidence"] and "--map gold=COLUMN" in read(out)[1]["evidence"]
+    cli("verify", "vision", write(source, [{"gold": 3, "prediction": "3"}]), "--out", out, "--fresh", "--workers", 1)
+    assert read(out)[0]["evidence"] == "no kind is given, neither by a setting nor by the task"
+
+
 def test_a_killed_run_goes_on_and_gives_what_an_uncut_one_gives(cli, place):
     source = write(place / "in.jsonl", rows(70, slow=True))
     name = f"{place}/grader.py:right"

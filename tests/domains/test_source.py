@@ -138,6 +138,7 @@ def test_bad_files_are_refused_with_the_place(tmp_path: Path, name: str, text: s
     with pytest.raises(DataError, match=expected) as caught:
         read(tmp_path / name)
     assert caught.value.remedy
+    assert 'reference = "prompt"' not in caught.value.remedy  # a task is no answer to itself
 
 
 def test_a_cell_that_is_nan_is_a_missing_one_but_for_references(tmp_path: Path) -> None:

@@ -180,6 +180,8 @@ def tables(summary: Summary) -> list[RenderableType]:
     if unscorable:
         lines = [f"  {n} × {visible(' '.join(reason.split()))}" for reason, n in summary.reasons.most_common(SHOWN_REASONS)]
         parts.append(Text("\n".join(["unscorable because:", *lines]), "dim"))
+    if summary.unread:
+        parts.append(Text(f"{summary.unread} rows have an `expected` that is neither true nor false and do not count below"))
     if not summary.total.expected and not summary.debatable.expected:
         return parts
     table = Table(box=SIMPLE_HEAD, pad_edge=False)

@@ -108,7 +108,7 @@ def recognise(
             elif name == "prompt" or need_reference:
                 raise DataError(
                     f"{where} has no column for the {name}: looked for {listed(CANDIDATES[name])}; it has {listed(names)}",
-                    f'name it in the column map, e.g. columns = {{ {name} = "{names[0] if names else "..."}" }}',
+                    f'name it in the column map, e.g. columns = {{ {name} = "{next((n for n in names if n not in taken), "...")}" }}',
                 )
     if "category" not in columns:
         left = (c for c in CANDIDATES["category"] if c in names and c not in columns.values())

@@ -72,6 +72,8 @@ class Summary:
     correct: int = 0
     """Rows called right, debatable ones too."""
     wrong: int = 0
+    unread: int = 0
+    """Rows whose `expected` is no verdict."""
     reasons: Counter[str] = field(default_factory=Counter)
     """First words of the evidence of rows without a verdict, at most REASONS different ones."""
     before: int = 0
@@ -84,6 +86,7 @@ class Summary:
             self.kinds.setdefault(row.kind, Tally()).add(correct, row.expected)
         self.correct += correct is True
         self.wrong += correct is False
+        self.unread += row.unread
         if correct is None:
             reason = evidence[:80]
             self.reasons[reason if reason in self.reasons or len(self.reasons) < REASONS else "(others)"] += 1
@@ -101,6 +104,7 @@ class Summary:
             "without_debatable": self.total.data(),
             "debatable": self.debatable.data(),
             "kinds": {kind: tally.data() for kind, tally in sorted(self.kinds.items())},
+            "expected_unread": self.unread,
             "unscorable_reasons": dict(self.reasons.most_common()),
             "rows_before": self.before,
             "seconds": round(self.seconds, 3),

@@ -115,7 +115,9 @@ class Row:
     """Why it cannot."""
     kind: str = ""
     expected: bool | None = None
-    """The verdict it should have; None where it does not say."""
+    """The verdict it should have (true, false, 1 or 0); None where it does not say."""
+    unread: bool = False
+    """Whether `expected` is something else, which counts as not said."""
     debatable: bool = False
 
 
@@ -146,22 +148,25 @@ class Reader:
             return Row(number, f"line {number}", None, f"the line is no JSON: {error}")
         if not isinstance(values, dict):
             return Row(number, f"line {number}", None, f"the line is {type(values).__name__}, not an object")
+        named = {target: _column(values, source) for target, source in self.columns.items()}
+        for target, found in named.items():  # all read from the row as it is, so that two columns can change places
+            values.pop(target, None)  # a column that is missing is never replaced by another one of the field's name
+            if found is not _NOTHING:
+                values[target] = found
         expected, kind = values.get("expected"), values.get("kind")
         row = Row(
             number,
             values.get("id", f"line {number}"),
             None,
             kind=kind if isinstance(kind, str) else "",
-            expected=expected if isinstance(expected, bool) else None,
+            expected=bool(expected) if expected in (0, 1) else None,
+            unread=expected is not None and expected not in (0, 1),
             debatable=bool(values.get("debatable")),
         )
         try:
-            for target, source in self.columns.items():
-                if (found := _column(values, source)) is not _NOTHING:
-                    values[target] = found
             row.item = self.case(values)
         except GfcrError as error:
-            row.fault = error.what
+            row.fault = f"{error.what} ({error.remedy})" if error.remedy else error.what
         except Exception as error:  # whatever a row makes of the reader says nothing about the answer
             row.fault = f"{type(error).__name__}: {error}"
         return row

@@ -328,3 +328,9 @@ def test_blanks_between_words_take_no_time() -> None:
         began = time.process_time()
         judge(text), judge(text, "Yes"), judge(text, "B", CITIES), judge(text, "odd one")
         assert time.process_time() - began < 2, text[:9]
+
+
+@pytest.mark.parametrize("choices", [[], {}, {"label": [], "text": []}])
+def test_an_empty_list_of_choices_lists_none(choices: object) -> None:
+    assert judge("The answer is (b).", "B", choices) == judge("The answer is (b).", "B")
+    assert judge("odd $n$", "odd $n$", choices).correct is True

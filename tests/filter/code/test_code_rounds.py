@@ -57,10 +57,10 @@ def test_rltf_blames_the_whole_program_where_no_line_is_to_blame() -> None:
 
 @needs_sandbox
 def test_a_reference_that_cannot_be_used_leaves_the_answer_out_of_the_batch() -> None:
-    task = Task("code", "f", {"type": "call", "fn": "f", "cases": []})
+    task = Task("code", "f", {"type": "asserts", "code": "assert f( == 1"})  # seen when it is run, not before
     _, (a, b) = through(task, ["def f(): pass", "x"], verifiers=[{"name": "code"}])
     assert a.signals.status is b.signals.status is Status.UNSCORABLE and a.signals.reward is None
-    assert "tests.cases: there are none" in a.signals.verdicts["code"].evidence
+    assert "the tests" in a.signals.verdicts["code"].evidence
 
 
 def test_a_recipe_without_a_sandbox_is_refused_before_the_first_token() -> None:

@@ -11,14 +11,17 @@ from typing import Any
 
 import pytest
 
+from gfcr.context import Build
 from gfcr.errors import ConfigError
 from gfcr.filter.verifiers.code.compare import same, same_output, shown
 from gfcr.filter.verifiers.code.extract import answer
 from gfcr.filter.verifiers.code.reference import BadTests, held_back, limited, reference
 from gfcr.filter.verifiers.code.report import Failure, Fault, Report, words
 from gfcr.filter.verifiers.code.rows import case
+from gfcr.filter.verifiers.code.verifier import Code
 from gfcr.sandbox.inside.wire import DEPTH, NotPlain, from_text, plain, to_text, value_of
 from gfcr.sandbox.settings import Limits, Sandbox
+from gfcr.types import Task
 
 NAN, INF = float("nan"), float("inf")
 
@@ -241,3 +244,23 @@ def test_a_sandbox_may_be_named_by_a_word() -> None:
     assert Sandbox.model_validate("weak").kind == "weak"
     with pytest.raises(ValueError):
         Sandbox.model_validate("none")
+
+
+def test_tests_may_be_json_text_as_files_with_typed_columns_hold_them() -> None:
+    tests = {"type": "call", "fn": "f", "cases": [{"args": [1], "expected": 1}]}
+    known = reference(tests)
+    assert reference(json.dumps(tests)) == known == reference({"tests": json.dumps(tests)})
+    for text in ("{", "[" * 100_000, '{"a":' * 100_000, "1/2", ""):
+        with pytest.raises(BadTests):
+            reference(text)
+
+
+def test_a_pool_without_any_tests_is_refused_and_a_mixed_one_is_not() -> None:
+    def made(*references: Any) -> Code:
+        tasks = [Task("t", str(i), one) for i, one in enumerate(references)]
+        return Code(Code.Settings(sandbox=Sandbox(kind="weak")), Build(0, tasks, 1, 1, 1))
+
+    tests = {"type": "call", "fn": "f", "cases": [{"args": [1], "expected": 1}]}
+    made("5", tests), made(tests, "5"), made()
+    with pytest.raises(ConfigError, match=r"no task has tests as its reference: task \w+: the reference is str, not tests"):
+        made("5", None, {"type": "cal"})

@@ -89,6 +89,11 @@ def words(text: str) -> str:
     return text.casefold()
 
 
+def listed(choices: Any) -> Any:
+    """A task's `choices`; None where there are none, which files with one schema for all rows write as an empty list or map."""
+    return None if choices in ([], (), {}, {"label": [], "text": []}) else choices
+
+
 def options(choices: Any, wanted: Iterable[str] = ()) -> Options:
     """From a task's `choices`: texts in order (with or without `A)` before each), label -> text, or {"label": [...], "text": [...]}; None:
     the letters, as far as `wanted` goes. Raises ValueError for anything else."""

@@ -15,7 +15,7 @@ from gfcr.filter.texts.stated import statements
 from gfcr.filter.verdicts import cut, place, scored, short, unscorable
 from gfcr.filter.verifiers.choice.find import STATEMENTS, find
 from gfcr.filter.verifiers.choice.find import Choice as Found
-from gfcr.filter.verifiers.choice.options import Options, chosen, options, words
+from gfcr.filter.verifiers.choice.options import Options, chosen, listed, options, words
 from gfcr.filter.verifiers.choice.read import alike
 from gfcr.registry import Faithfulness, FrozenModel, Slot, method
 from gfcr.types import Span, StopReason, Task, Verdict
@@ -52,7 +52,7 @@ class Choice:
             return unscorable(self, "the task has no reference")
         if (ended := cut(self, stop, self.settings.accept_cut)) is not None:
             return ended
-        choices = task.meta.get(self.settings.choices)
+        choices = listed(task.meta.get(self.settings.choices))
         try:
             goals = self._goals(task.reference, choices)
         except ValueError as error:

@@ -4,13 +4,14 @@
     {"type": "stdio", "cases": [{"input": "3\\n", "output": "6\\n"}], "entry": "main.py"}
     {"type": "asserts", "code": "assert add(2, 3) == 5\\n"}          {"type": "unittest", "code": "class T(unittest.TestCase): ..."}
 
-Around them, or beside `type`: `limits` ({"time_s", "memory_mb", "procs", "file_mb"}), `solution` (a right program, for the check with
+Either may stand there as JSON text, as files whose columns have one type hold it. Around them, or beside `type`: `limits` ({"time_s", "memory_mb", "procs", "file_mb"}), `solution` (a right program, for the check with
 perturbed inputs). A case may be `hidden`; `{"public": TESTS, "hidden": TESTS}` are two sets. Invariant: what is not understood in full
 is refused, and the answer is then unscorable.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -75,9 +76,10 @@ class Reference:
 
 def reference(data: Any) -> Reference:
     """The reference of a task. Raises BadTests."""
+    data = _parsed(data)
     if not isinstance(data, Mapping):
         raise BadTests(f"the reference is {type(data).__name__}, not tests")
-    inner = data.get("tests", data)
+    inner = _parsed(data.get("tests", data))
     beside = {key: data[key] for key in _BESIDE if key in data}
     if isinstance(inner, Mapping) and "type" not in inner and ("public" in inner or "hidden" in inner):
         _known(inner, {"public", "hidden", *_BESIDE})
@@ -114,6 +116,16 @@ def held_back(tests: Tests, share: float, key: str) -> Tests:
     order = sorted(range(len(tests.cases)), key=lambda i: derive_id("held back", key, str(i)))
     hidden = set(order[:n])
     return replace(tests, cases=tuple(replace(c, hidden=True) if i in hidden else c for i, c in enumerate(tests.cases)))
+
+
+def _parsed(data: Any) -> Any:
+    """What a text that is a JSON object says; anything else as it is."""
+    if not isinstance(data, str) or not data.lstrip().startswith("{"):
+        return data
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise BadTests(f"the tests are a text that is no JSON: {error}") from None
 
 
 def _tests(data: Any, hidden: bool) -> Tests:

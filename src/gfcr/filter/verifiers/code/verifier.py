@@ -7,13 +7,14 @@ wrong; what the tests or the sandbox do wrong is UNSCORABLE. `bounded`: every wa
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import Field
 
 from gfcr.context import Build
-from gfcr.errors import GfcrError
+from gfcr.errors import ConfigError, GfcrError
 from gfcr.filter.verdicts import cut, scored, unscorable
 from gfcr.filter.verifiers.code.extract import Answer, answer
 from gfcr.filter.verifiers.code.leaks import hard_coded, perturbed
@@ -86,6 +87,12 @@ class Code:
         self.settings = settings
         if settings.sandbox.kind == "bwrap":
             works(settings.sandbox)
+        faults = _faults(build.tasks if build else ())
+        if (first := next(faults, None)) and all(faults):  # in a pool of several kinds another verifier judges the rest
+            raise ConfigError(
+                f"filter.verifiers 'code': no task has tests as its reference: {first}",
+                'see docs/verifiers/code.md for tests; where another column holds them: tasks.columns = { reference = "tests" }',
+            )
 
     def judge(self, task: Task, text: str, stop: StopReason) -> Verdict:
         if task.reference is None:
@@ -170,6 +177,16 @@ class Code:
         spans = () if report.failure is None else _spans(report.failure, program, s.score)
         said = program.canonical if program.files else None
         return scored(self, score(report, s.score, on_hidden), right, evidence, said, spans)
+
+
+def _faults(tasks: Iterable[Task]) -> Iterator[str]:
+    """Of each task, why its reference cannot be used; empty where it can."""
+    for task in tasks:
+        try:
+            reference(task.reference)
+            yield ""
+        except BadTests as bad:
+            yield f"task {task.id}: {bad}"
 
 
 def _spans(failure: Failure, program: Answer, how: Score) -> tuple[Span, ...]:

@@ -114,6 +114,8 @@ class Vision:
             return Kinds.model_validate({**base, **own})
         except ValidationError as error:
             first = error.errors()[0]
+            if first["type"] == "missing":
+                raise ValueError(f"no {first['loc'][0]} is given, neither by a setting nor by the task") from None
             raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
 
     def _graded(self, score: Fraction | float, kinds: Kinds, why: str, answer: str, spans: tuple[Span, ...]) -> Verdict:
