@@ -39,6 +39,8 @@ class Objects(Link):
     """One side of a line over which objects go."""
 
     strict = False
+    stops = True
+    """Whether StopIteration may come out of a call: it would end the caller's own `map` or `zip` early, with nothing compared."""
 
     def __init__(self, fd: int, longest: int) -> None:
         super().__init__(fd, longest)
@@ -161,6 +163,14 @@ class Objects(Link):
         return error
 
     # Asking
+
+    def ask(self, op: str, *rest: Any) -> list[Any]:
+        try:
+            return super().ask(op, *rest)
+        except StopIteration as end:
+            if self.stops or (op == "dunder" and rest[1] == "__next__"):
+                raise
+            raise RuntimeError("StopIteration out of a call") from end
 
     def call(self, handle: int, args: Any, named: dict[str, Any]) -> Any:
         """Call their object; mutable arguments end as the call left them."""
