@@ -34,6 +34,7 @@ _REALS = frozenset({"all real numbers", "all reals", "the real numbers", "all re
 _COMPOUND = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)\.?,?\s*(?:and\s+)?(\d+(?:\.\d+)?)\s*([A-Za-z]+)\.?")
 _MONEY = re.compile(r"\\?\$\s*(?=[\d.])|\$\s*\\\$\s*(?=[\d.])")
 _CONGRUENT = re.compile(r"(?:[A-Za-z]\s*=\s*)?(-?\d{1,30})\s*⟨mod (\d{1,30})⟩")
+_CORNERS = re.compile(r"[A-Z]{3,}|\\(?:angle|triangle)\s*[A-Z]{3}")
 _LONG_NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?")
 _NOT_A_NUMBER = re.compile(r"nan|\+?-?nan|null|n/a|undefined\?", re.IGNORECASE)
 _WORD = re.compile(r"[^\W\d_]{2,}")
@@ -56,7 +57,8 @@ def read(text: str, decimal_comma: bool = False, answer: bool = False) -> Readin
     text = text.strip()
     plain = text.strip("$ ").removesuffix(".") if len(text) < 700 else ""
     if plain and _PLAIN.fullmatch(plain):
-        return Reading(text, plain, (_decimal(plain),))
+        value = _decimal(plain)
+        return Reading(text, plain, (("words", value, SIGN) if _priced(text) else value,))
     key = text_key(text) if len(text) <= 200_000 else text
     if len(text) > LONGEST_TEXT:
         return Reading(text, key, (), f"{len(text)} characters are more than {LONGEST_TEXT}")
@@ -65,6 +67,8 @@ def read(text: str, decimal_comma: bool = False, answer: bool = False) -> Readin
     tidied = trimmed(tidy(text))
     if len(_EVENT.findall(tidied)) == 1:
         tidied = _EVENT.sub(lambda m: f"P_{{{zlib.crc32(m.group().replace(' ', '').encode())}}} = ", tidied)
+    if match := _CORNERS.fullmatch(tidied):  # letters in order, no product
+        return Reading(text, key, (("v", match.group().replace(" ", "")),))
     special = _special(text, tidied, decimal_comma)
     if special is not None:
         nodes.append(special)
@@ -77,13 +81,18 @@ def read(text: str, decimal_comma: bool = False, answer: bool = False) -> Readin
         why = str(error)
     except RecursionError:
         why = "nested too deeply"
-    if _MONEY.match(text) and (text[0] != "$" or text.count("$") == 1):
+    if _priced(text):
         nodes = [("words", n, SIGN) if n[0] in ("n", "d") else n for n in nodes]
     if answer and (match := _LABEL.match(tidied)):
         nodes += [n for n in read(tidied[match.end() :]).nodes if n not in nodes]
     if answer and (match := _GLUED_UNIT.fullmatch(tidied)):
         nodes += [n for n in read(match[1]).nodes if n not in nodes]
     return Reading(text, key, tuple(nodes), why)
+
+
+def _priced(text: str) -> bool:
+    """Whether a money sign, and no mathematics delimiter, stands before the number."""
+    return _MONEY.match(text) is not None and (text[0] != "$" or text.count("$") == 1)
 
 
 def _decimal(plain: str) -> Node:
@@ -104,6 +113,9 @@ def _special(text: str, tidied: str, decimal_comma: bool) -> Node | None:
         value = chinese_number(words)
     if value is not None:
         return ("n", value)
+    counted = number_words(words.rpartition(" ")[0])
+    if counted is not None and (unit(last := words.rpartition(" ")[2]) is not None or len(last) > 3):  # fifty cents
+        return ("words", ("n", counted), last)
     if words.lower().rstrip(".") in _REALS:
         return ("all", "ℝ")
     if (match := _CONGRUENT.fullmatch(tidied)) and (modulus := int(match[2])):

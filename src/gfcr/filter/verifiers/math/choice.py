@@ -20,6 +20,8 @@ _DENIED = re.compile(
     r"\s*(?:is|was|are|seems)?\s*(?:not|n't|isn't|wrong|incorrect|false|不对|是错)\b|\s*(?:不对|是错)", re.IGNORECASE
 )
 _FORMULA = re.compile(r"\s*[=<>^+*/≤≥≈]|\s*-\s*\d|\s*\\(?:[a-z]+)")
+_VALUE = re.compile(r"\s*\\(?:frac|sqrt|pi|\$)|\s*-\s*\d")
+"""What an option says behind its bracketed letter: (B) \\frac12."""
 _ARTICLE = re.compile(
     r"(?!(?:is|because|since|as|for|which|with|due|by|was|and|or|but|from|so|would|not|in)\b)[a-z]+", re.IGNORECASE
 )
@@ -43,7 +45,8 @@ def letter(content: str) -> str | None:
         return None
     rest = text[match.end() :]
     spaced = match.group().endswith(" ")
-    if _FORMULA.match(rest) or _DENIED.match(rest):
+    formula = _FORMULA.match(rest)
+    if (formula and not (")" in match.group() and _VALUE.match(rest))) or _DENIED.match(rest):
         return None
     alone = re.match(r"(?:[,/&+]\s*|\bor\b\s*|\band\b\s*|和|或|、)*[(\[]?([A-Z])(?:[)\]]|(?![\w'’]))", rest)
     if alone and alone.group(1) != match.group(1).upper() and alone.group() != "I":
@@ -56,7 +59,7 @@ def letter(content: str) -> str | None:
 
 
 _CHOSEN = re.compile(
-    r"\b(?:options?|choices?|choose|chose|select|selected|pick|picked)\s+(?:is\s+)?(?=[(*\[]{0,3}[A-Z](?![\w'’]))"
+    r"\b(?i:options?|choices?|choose|chose|select|selected|pick|picked)\s+(?:is\s+)?(?=[(*\[]{0,3}[A-Z](?![\w'’]))"
     r"|(?<![\w'’])(?<!\b[Oo]r )(?<!\b[Nn]or )(?<!\b[Aa]nd )(?=[A-Z]\s+is\s+(?:the\s+)?(?:correct|right|answer|best))"
 )
 

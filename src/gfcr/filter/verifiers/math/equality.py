@@ -47,7 +47,7 @@ def same_value(a: Node, b: Node, budget: Budget, digits: int = 6) -> bool:
         return _at_points(a, b, names, budget)
     for one, other in ((a, b), (b, a)):
         if one[0] == "d" and not _has_decimal(other):
-            return one[2] >= digits and _within(one, other, budget)
+            return (one[2] >= digits and _within(one, other, budget)) or _at_points(a, b, names, budget)  # 0.5 for cos(π/3)
     return _at_points(a, b, names, budget)
 
 

@@ -28,6 +28,7 @@ class Found:
 _CHAT = re.compile(r"<\|(?:im_start|im_end|endoftext|eot_id|end|start_header_id|end_of_text)\|>|</s>|<eos>|<end_of_turn>")
 _REASONING = re.compile(r"<(/?)(?:think|thinking|thought|reasoning)>", re.IGNORECASE)
 _BOX = re.compile(r"\\(?:f?boxed|fbox|framebox|boxed\*)\s*(\{)?")
+_POWER = re.compile(r"\s*\^\s*(?:\{\s*[-+\w/]{1,20}\s*\}|\w)")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _TAG = re.compile(r"<\s*(/?)\s*answer\s*>", re.IGNORECASE)
 _FINAL = re.compile(
@@ -181,6 +182,8 @@ def _boxes(text: str, start: int, end: int) -> Found | None:
         if all(names):
             parts = [f"{name} {part}" for name, part in zip(names, parts)]
         return Found(", ".join(parts), run[0][0], run[-1][3], "boxed")
+    if power := _POWER.match(text, run[0][3], end):  # \boxed{5}^2 does not say 5
+        return Found(f"({parts[0]}){power.group()}", run[0][1], power.end(), "boxed")
     return Found(parts[0], run[0][1], run[0][2], "boxed")
 
 

@@ -17,6 +17,11 @@ from gfcr.filter.verifiers.math.vocabulary import names
 SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿⁱ", "0123456789+-=()ni"))
 SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉₊₋₍₎", "0123456789+-()"))
 _SCRIPTS = re.compile("[" + "".join(SUPERSCRIPTS) + "]+|[" + "".join(SUBSCRIPTS) + "]+")
+_GREEK_NAMES = {
+    letter: f"\\{unicodedata.name(letter).rpartition(' ')[2].lower().replace('lamda', 'lambda')} "
+    for letter in "αβγδεζηθκλνξρσυχψω"
+} | {letter: f"\\{name} " for letter, name in zip("ΓΔΘΛΞΨ", ("Gamma", "Delta", "Theta", "Lambda", "Xi", "Psi"))}
+_GREEK = re.compile("[" + "".join(_GREEK_NAMES) + "]")
 _VULGAR = re.compile(r"(?<=\d)?\s*([¼-¾⅐-⅞↉])")
 _CHARACTERS = str.maketrans(
     {
@@ -50,6 +55,9 @@ _NEGATIVE_SPACE = re.compile(r"\\!\s*")
 _BARS = re.compile(r"\\(left|right)\s*(\\?\||\\vert|\.)")
 _MATRIX = re.compile(r"\\(begin|end)\s*\{((?:small)?[pbB]?matrix|array|smallmatrix)\*?\}(?:\s*\{[lcr| ]*\})?")
 _ALIGN = re.compile(r"\\(?:begin|end)\s*\{(?:align|aligned|equation|gather|split|gathered|multline|alignat)\*?\}|\\hline")
+_LOOKS = re.compile(
+    r"\\(?:text)?color\s*\{[^{}]*\}|\\(?:underline|large|Large|LARGE|huge|Huge|small|normalsize|tiny)(?![A-Za-z])"
+)
 _SETS = re.compile(r"\\(?:mathbb|mathbf|Bbb|mathds)\s*(?:\{\s*([RQZNC])\s*\}|([RQZNC])(?![A-Za-z]))")
 _SETS_NAMES = str.maketrans("RQZNC", "ℝℚℤℕℂ")
 _TEXT = re.compile(
@@ -70,7 +78,7 @@ _CHINESE = str.maketrans({"和": " and ", "或": " or "})
 
 def tidy(text: str) -> str:
     """The text in the one spelling above, without mathematics delimiters (`$`, `\\(`), layout and sizing commands."""
-    text = _BLANKS.sub("  ", text)
+    text = _BLANKS.sub("  ", text.replace("~", " "))
     if not text.isascii():
         text = unicode_maths(text)
     text = text.replace("{,}", ",").replace("{.}", ".").replace("{:}", ":")
@@ -95,6 +103,7 @@ def unicode_maths(text: str) -> str:
     text = text.translate(_CHARACTERS)
     text = _VULGAR.sub(lambda m: _vulgar(m.group(1)), text)
     text = _SCRIPTS.sub(_script, text)
+    text = _GREEK.sub(lambda m: _GREEK_NAMES[m.group()], text)
     if "√" in text:
         text = text.replace("√", "\\sqrt ")
     return "".join(map(_digit, unicodedata.normalize("NFKC", "".join(map(_digit, text))).translate(_CHARACTERS)))
@@ -133,7 +142,7 @@ def _latex(text: str) -> str:
     text = _BARS.sub(_bar, text)
     text = text.replace("\\begin{vmatrix}", "\\det\\begin{matrix}").replace("\\end{vmatrix}", "\\end{matrix}")
     text = _MATRIX.sub(lambda m: "⟪" if m.group(1) == "begin" else "⟫", text)
-    text = _ALIGN.sub(" ", text)
+    text = _LOOKS.sub(" ", _ALIGN.sub(" ", text))
     text = _SETS.sub(lambda m: (m.group(1) or m.group(2)).translate(_SETS_NAMES), text)
     text = _VECTOR.sub(lambda m: m.group(1), text)
     for _ in range(3):  # \text{\textbf{...}}: inner ones first, each pass linear
@@ -160,6 +169,8 @@ def _set_text(match: re.Match[str]) -> str:
         return f" {bare} "
     if not bare:
         return " "
+    if inside[0] == " " and bare in _LETTER_UNITS:  # 5\text{ m}
+        return f"⟨{bare}⟩"
     if (
         "⟨" in bare
         or re.fullmatch(r"[-+*/().,:\d\s]+|[A-Za-z]|\([A-Za-z]\)|[^A-Za-z⟨⟩]*", bare)
@@ -173,6 +184,7 @@ def _set_text(match: re.Match[str]) -> str:
     return f"⟨{bare}⟩"
 
 
+_LETTER_UNITS = names("m g s h l L N J W V")
 _NAMES = names(
     "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh arcsinh arccosh arctanh arsinh arcosh artanh ln log exp lg sqrt "
     "gcd lcm max min cis"

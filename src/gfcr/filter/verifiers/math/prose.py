@@ -16,6 +16,7 @@ WINDOW = 2000
 _BLANKS = re.compile(r"[^\S\n]{4,}")
 _MARKUP = " \n\t\r*_`"
 _BOLD = re.compile(r"(?<![\w)\]}*])\*\*(?=[^\s*])([^*\n]{1,200})(?<=\S)\*\*(?![\w(*])")
+_STOP = re.compile(r"(?<!\.)\.$")
 _QUOTES = ("''", '""', "“”")
 _HOPE = re.compile(
     r"\s*(?:I hope (?:it|this)[^.\n]*\.?|Let me know[^.\n]*\.?|Hope (?:this|it) helps[^.\n]*\.?)\s*$", re.IGNORECASE
@@ -33,11 +34,12 @@ _NUMBER = r"(?:[-+−±]\s?)?(?:\$\s?)?(?:\d+(?::\d+)+(?!\d)|(?:\d{1,3}(?:[ '\u2
 _RUN = re.compile(rf"(?<![\w.,/^_\\{{(:]){_NUMBER}(?:\s?%)?(?![\d_])")
 _PREFIX = re.compile(rf"^\s*({_NUMBER})(?:\s?%)?(?=\s+[A-Za-z(]|\s*[,.;:!?]\s|\s*[,.;:!?]*$)")
 _DENIED = re.compile(
-    r"(?:\bnot|n't|\bthan|\bno|\bnever|\bor|\band|\beither|[\d)],|\d(?=[^\S\n]))\s*(?:[A-Za-z]\w*\s*=\s*)?$|[\d)]\s*[-–+*/^×÷·<>]\s*$",
+    r"(?:\bnot|n't|\bthan|\bno|\bnever|\bor|\band|\beither|\btwice|\bhalf|\bhalf of|\bdouble|\btriple|\bfrom|\b(?:divided|multiplied|divisible|increased|decreased|reduced) by|\d\s+[A-Za-z]+\s+of|[=!<>]=|[\d)],|\d(?=[^\S\n]))\s*(?:[A-Za-z]\w*\s*=\s*)?$|[\d)]\s*[-–+*/^×÷·<>]\s*$",
     re.IGNORECASE,
 )
 _FOLLOWED = re.compile(
-    r"\s*(?:or|and/or|,\s*(?:or\s+)?\d|is\s+(?:wrong|incorrect|not)|isn't|was wrong|/|\^|\*|=|\+|×)", re.IGNORECASE
+    r"\s*(?:or|and/or|,\s*(?:or\s+)?\d|is\s+(?:wrong|incorrect|not|too)|fails|does\s*n[o'’]t|and\s+a\s+(?:half|third|quarter)|isn't|was wrong|/|\^|\*|=|\+|×)",
+    re.IGNORECASE,
 )
 _LABEL = re.compile(
     r"\b(?:steps?|parts?|cases?|problem|question|exercise|equations?|eq\.?|theorem|lemma|section|figure|fig\.?|table|method|example)"
@@ -65,6 +67,9 @@ _EXPLAINED = re.compile(
     r"\s*,?\s*(?:which|where|when|attained|achieved|reached|obtained|occurring|at|for|with|as|since|because|if|assuming)\b",
     re.IGNORECASE,
 )
+_REASON = re.compile(
+    r",\s+(?:attained|achieved|reached|occurring|since|because|while|whereas|although|though)\b", re.IGNORECASE
+)
 _FORMULA = re.compile(r"\\(?!\$|%|text)[A-Za-z]+|[\^{}_]|\*\*")
 _UNIT_AFTER = re.compile(
     r"\s?(?:°|degrees?|percent(?:age)?|pct|%|thousand|million|billion|[ap]\.?m\.?\b|(?:cm|mm|km|m|kg|g|ft|in|inches|feet|miles?|meters?|hours?|minutes?|seconds?|days?|"
@@ -80,11 +85,11 @@ def bare(text: str) -> str:
     text = _BLANKS.sub("   ", text)
     tail = _HOPE.search(text, max(0, len(text) - 200))
     text = text[: tail.start()] if tail else text
-    text = _BOLD.sub(r"\1", text.strip(_MARKUP).removesuffix(".")).rstrip(_MARKUP)
+    text = _BOLD.sub(r"\1", _STOP.sub("", text.strip(_MARKUP))).rstrip(_MARKUP)
     if text.endswith("}") and text.count("{") < text.count("}"):  # the end of {"answer": 15}
         text = text[:-1].rstrip(_MARKUP + "\n")
     while len(text) > 1 and text[0] + text[-1] in _QUOTES:
-        text = text[1:-1].strip(_MARKUP).removesuffix(".")
+        text = _STOP.sub("", text[1:-1].strip(_MARKUP))
     return text
 
 
@@ -172,6 +177,8 @@ def ends(text: str) -> Iterator[str]:
         return
     if (aside := _ASIDE.search(text, max(0, len(text) - 200))) is not None and text[: aside.start()].strip():
         text = text[: aside.start()]
+    if (reason := _REASON.search(text)) is not None and re.search(r"\d", text[: reason.start()]):
+        text = text[: reason.start()]
     if len(re.findall(r"(?<!\\)\$", text)) % 2:  # an odd dollar is money
         text = re.sub(r"(?<!\\)\$(?=\d)", "", text) if re.search(r"(?<!\\)\$\d", text) else text.replace("$", " ")
     segments = list(_SEGMENT.finditer(text))

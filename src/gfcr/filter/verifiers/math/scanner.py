@@ -21,8 +21,10 @@ LONGEST_NUMBER = 2000
 _NUMBER = re.compile(r"(?:(\d{1,3}(?:,\d{3})+(?!\d))|(\d+))(\.\d+|\.(?!\d|\.))?|(\.\d+)")
 _PLAIN_NUMBER = re.compile(r"()(\d+)(\.\d+|\.(?!\d|\.))?|(\.\d+)")
 _EXPONENT = re.compile(r"[eE]([+-]?\d{1,6})(?![\d.\w])")
-_BASE = re.compile(r"(\d[\dA-Fa-f]*)\s*_\s*(?:\{\s*(?:⟨)?(\d{1,2}|two|eight|ten|sixteen)(?:⟩)?\s*\}|(\d{1,2}))(?![\w^])")
-_BASE_WORDS = {"two": 2, "eight": 8, "ten": 10, "sixteen": 16}
+_BASE = re.compile(r"(\d[\dA-Fa-f]*)\s*_\s*(?:\{\s*(?:⟨)?(\d{1,2}|[a-z]{3,7})(?:⟩)?\s*\}|(\d{1,2}))(?![\w^])")
+_BASE_WORDS = {
+    "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10, "twelve": 12, "sixteen": 16,
+}  # fmt: skip
 REPEATING = re.compile(r"\\(?:overline|bar|dot)\s*\{\s*(\d{1,20})\s*\}")
 _SPACE = re.compile(r"\s*")
 _MIXED = re.compile(
@@ -60,7 +62,7 @@ class Scanner:
 
     def numeral(self) -> Node:
         based = _BASE.match(self.s, self.i)
-        if based:
+        if based and ((based.group(2) or based.group(3)) in _BASE_WORDS or (based.group(2) or based.group(3)).isdigit()):
             self.i = based.end()
             base = based.group(2) or based.group(3)
             return ("base", based.group(1).upper().lstrip("0") or "0", _BASE_WORDS.get(base) or int(base))
