@@ -281,6 +281,19 @@ def test_settings_of_a_task_and_rows() -> None:
         Vision(Vision.Settings(), Build(0, [Task("t", "q", 3)], 1, 1, 8))
 
 
+@pytest.mark.parametrize(
+    ("own", "why"),
+    [
+        ({}, "no kind is given, neither by a setting nor by the task"),
+        ("iou", "column 'vision' is 'iou', not a mapping of settings"),
+        ({"kind": "iou", "layout": "yx"}, "column 'vision': layout: Input should be"),
+    ],
+)
+def test_a_column_of_settings_that_cannot_be_is_named(own: object, why: str) -> None:
+    verdict = Vision(Vision.Settings()).judge(Task("t", "", "1", meta={"vision": own}), "1", StopReason.EOS)
+    assert verdict.status is Status.UNSCORABLE and why in verdict.evidence
+
+
 def test_no_text_takes_long() -> None:
     for text in ("[" * 9_000, "1 " * 9_000, "(1,2" * 5_000, "one " * 5_000, "1-" * 9_000, "twenty " * 5_000, "[1,2,3,4]," * 4_000, "m" * 20_000, "9" * 20_000):  # fmt: skip
         for kind, reference in (("iou", [[0, 0, 1, 1], [2, 2, 3, 3]]), ("mra", 5), ("count", 5), ("ocr", "x" * 19_000)):

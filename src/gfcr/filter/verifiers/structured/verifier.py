@@ -12,7 +12,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from gfcr.context import Build
 from gfcr.domains.answers import number
@@ -21,6 +21,7 @@ from gfcr.filter.texts.spoken import spoken
 from gfcr.filter.texts.stated import statements
 from gfcr.filter.texts.values import NoValue, find, lenient, strict
 from gfcr.filter.verdicts import cut, place, scored, short, unscorable
+from gfcr.filter.verifiers.own import own_settings
 from gfcr.filter.verifiers.structured.equal import WIDEST, Rules, canonical, difference, share
 from gfcr.filter.verifiers.structured.items import SEPARATORS, items, split
 from gfcr.registry import Faithfulness, Slot, method
@@ -95,17 +96,9 @@ class Structured:
 
     def _of(self, task: Task) -> Kinds:
         """The settings for a task. Raises ValueError."""
-        own = task.meta.get(OWN)
-        if own is None:
+        if (own := task.meta.get(OWN)) is None:
             return self.settings
-        if not isinstance(own, Mapping):
-            raise ValueError(f"column {OWN!r} is {short(own)}, not a mapping of settings")
-        base = self.settings.model_dump(include=set(Kinds.model_fields))
-        try:
-            return Kinds.model_validate({**base, **own})
-        except ValidationError as error:
-            first = error.errors()[0]
-            raise ValueError(f"column {OWN!r}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        return own_settings(OWN, own, Kinds, self.settings.model_dump(include=set(Kinds.model_fields)))
 
     def _json(self, zone: str, reference: Any, kinds: Kinds) -> Verdict:
         wanted = _value(reference)

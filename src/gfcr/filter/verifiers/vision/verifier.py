@@ -6,17 +6,17 @@ tell (a size, a reference of the kind) is UNSCORABLE; bounded work.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from fractions import Fraction
 from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from gfcr.context import Build
 from gfcr.errors import ConfigError
 from gfcr.filter.texts.spoken import spoken
 from gfcr.filter.texts.stated import statements
 from gfcr.filter.verdicts import cut, place, scored, short, unscorable
+from gfcr.filter.verifiers.own import own_settings
 from gfcr.filter.verifiers.vision import boxes as bx
 from gfcr.filter.verifiers.vision import numbers as nu
 from gfcr.filter.verifiers.vision import reading as rd
@@ -106,17 +106,8 @@ class Vision:
 
     def _of(self, task: Task) -> Kinds:
         """The settings for a task. Raises ValueError."""
-        own = task.meta.get(OWN) or {}
-        if not isinstance(own, Mapping):
-            raise ValueError(f"column {OWN!r} is {short(own)}, not a mapping of settings")
         base = self.settings.model_dump(include=set(Kinds.model_fields), exclude_none=True)
-        try:
-            return Kinds.model_validate({**base, **own})
-        except ValidationError as error:
-            first = error.errors()[0]
-            if first["type"] == "missing":
-                raise ValueError(f"no {first['loc'][0]} is given, neither by a setting nor by the task") from None
-            raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        return own_settings(OWN, task.meta.get(OWN) or {}, Kinds, base)
 
     def _graded(self, score: Fraction | float, kinds: Kinds, why: str, answer: str, spans: tuple[Span, ...]) -> Verdict:
         goal = RIGHT_AT[kinds.kind] if kinds.right_at is None else kinds.right_at
