@@ -45,6 +45,20 @@ def test_single_rollouts_are_checked_too(path: Path) -> None:
         run.rollout("r2.0.0")
 
 
+@pytest.mark.parametrize(
+    "statement",
+    ["UPDATE forms SET role = 'ce' WHERE role = 'rl'", "UPDATE forms SET version = 77", "UPDATE rollouts SET id = id || '0'"],
+)
+def test_single_rollouts_are_not_read_through_changed_rows(path: Path, statement: str) -> None:
+    with RunDirectory.read(path) as run:
+        assert run.rollout("r2.0.0").id == "r2.0.0"
+    update(path, statement + " AND step = 2" if "WHERE" in statement else statement + " WHERE step = 2")
+    with RunDirectory.read(path) as run:
+        with pytest.raises(Tampered, match=r"run\.sqlite, step 2: its rows have hash"):
+            run.rollout_at(2, 0)
+        assert run.rollout("r3.0.0").id == "r3.0.0"
+
+
 def test_flipped_byte_in_a_checkpoint_and_the_way_round_it(path: Path) -> None:
     flip(path / "checkpoints" / "4" / "model.safetensors")
     (found,) = differences(path)

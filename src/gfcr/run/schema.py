@@ -93,6 +93,9 @@ SELECTS = {table: f"SELECT {', '.join(columns)} FROM {table} WHERE step = ?" for
 _ORDER = {"batches": "step"}
 SELECTS_ORDERED = {table: f"{text} ORDER BY {_ORDER.get(table, 'key')}" for table, text in SELECTS.items()}
 
+GROUP_HEADS = SELECTS_ORDERED["groups"].replace(", body FROM", ", '' FROM")
+"""The groups of a step without what makes their rows long."""
+
 
 def version(db: sqlite3.Connection) -> int:
     return int(db.execute("PRAGMA user_version").fetchone()[0])
