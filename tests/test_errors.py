@@ -1,3 +1,5 @@
+"""Errors say what is wrong and how to put it right, also after a journey between processes."""
+
 import pickle
 
 import pytest

@@ -1,3 +1,5 @@
+"""The lab's tokenizer: 37 tokens, and nothing lost on the way there and back."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
