@@ -181,6 +181,8 @@ def test_overrides_none_and_settings_of_a_named_method(tmp_path):
     [
         ("budget", "is not KEY=VALUE"),
         ("=3", "is not KEY=VALUE"),
+        ('filter.shape={name="noise-correction",false_negative=.2}', "the value is no TOML: Invalid value"),
+        ('filter.gates=[{name="parse"', "the value is no TOML"),
         ("a..b=3", "is not KEY=VALUE"),
         ("name.x=3", "'name' is a value, not a section"),
         ("budget.tokns=3", "unknown key"),

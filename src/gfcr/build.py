@@ -109,6 +109,15 @@ def check_recipe(recipe: Recipe) -> list[Finding]:
                 "set engine.workers = 1",
             )
         )
+    if not recipe.filter.verifiers:
+        findings.append(
+            Finding(
+                "nobody_judges",
+                "filter.verifiers is empty: no answer would get a verdict, and the whole budget would be spent on none",
+                'name a verifier, for example filter.verifiers = [{name = "math"}]; `gfcr methods --slot filter.verifiers` lists them',
+            )
+        )
+    findings += _rates_of_strangers(recipe)
     asked = recipe.filter.cascade
     if (asked.appeal and len(recipe.filter.verifiers) < 2) or (
         asked.escalate > 0 and len(recipe.filter.verifiers) + bool(recipe.filter.gates) < 2
@@ -140,6 +149,26 @@ def check_recipe(recipe: Recipe) -> list[Finding]:
             )
         )
     return findings
+
+
+def _rates_of_strangers(recipe: Recipe) -> list[Finding]:
+    """Error rates given for a verifier that the recipe does not have would correct nothing, and say nothing."""
+    methods = list(recipe.methods())
+    speakers = [(m, s) for m, s in methods if m.slot is Slot.VERIFIER]
+    known = [getattr(s, "label", None) or getattr(m.cls, "name", None) for m, s in speakers]
+    if not all(isinstance(name, str) for name in known):
+        return []  # one of them speaks under a name that only its object knows
+    return [
+        Finding(
+            "rates_of_strangers",
+            f"filter.shape.by has {name!r}, and filter.verifiers has nothing of that name: {', '.join(map(str, known)) or 'it is empty'}",
+            "give rates by the name of a verifier of the recipe",
+        )
+        for method, settings in methods
+        if method.slot is Slot.SHAPE
+        for name in getattr(settings, "by", ())
+        if name not in known
+    ]
 
 
 def refuse(recipe: Recipe) -> None:

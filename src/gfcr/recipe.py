@@ -369,8 +369,12 @@ def _set(data: dict[str, Any], override: str) -> None:
         raise ConfigError(f"--set {override!r} is not KEY=VALUE", "write for example --set budget.tokens=50000")
     try:
         value = tomllib.loads(f"v = {text}")["v"]
-    except tomllib.TOMLDecodeError:
+    except tomllib.TOMLDecodeError as error:
         value = text.strip()
+        if value.startswith(("{", "[")):  # a list or a table that is none is no name of a method
+            raise ConfigError(
+                f"--set {override!r}: the value is no TOML: {error}", 'write TOML, for example {name = "math"}; numbers as 0.4'
+            ) from None
     node = data
     for part in path[:-1]:
         node = node.setdefault(part, {})

@@ -300,3 +300,16 @@ def test_measured_rates_without_anybody_who_measures_are_refused():
     filters = {"verifiers": TWO, "shape": {"name": "noise-correction", "measured": True}}
     assert [f.rule for f in check_recipe(parse({"filter": filters}))] == ["rates_of_nobody"]
     assert check_recipe(parse({"filter": {**filters, "cascade": {"escalate": 0.1}}})) == []
+
+
+def test_rates_of_a_verifier_that_the_recipe_does_not_have_are_refused():
+    def rules(name):
+        shape = {"name": "noise-correction", "by": {name: {"false_negative": 0.4, "false_positive": 0.1}}}
+        return [f.rule for f in check_recipe(parse({"filter": {"verifiers": [*TWO, {"name": "math"}], "shape": shape}}))]
+
+    assert rules("cheap") == ["rates_of_strangers"]
+    assert rules("rule") == rules("exact") == rules("math") == []
+
+
+def test_a_recipe_in_which_nobody_judges_is_refused():
+    assert [f.rule for f in check_recipe(parse({"filter": {"verifiers": []}}))] == ["nobody_judges"]
