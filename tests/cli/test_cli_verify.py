@@ -247,6 +247,11 @@ def test_an_output_of_something_else_is_refused_and_kept(cli, place):
     assert (found["rows"], found["rows_before"], len(read(out))) == (5, 0, 5)
 
 
+def test_a_verifier_that_can_judge_no_row_is_refused_at_once(cli, place):
+    source = write(place / "in.jsonl", [{"gold": "4", "prediction": "4"}])
+    assert "rows of a file are none" in cli.error("verify", "reasoning-gym", source, "--out", place / "out.jsonl")
+
+
 def test_refusals_name_what_to_do(cli, place):
     source = write(place / "in.jsonl", rows(1))
     out = ("--out", place / "out.jsonl")

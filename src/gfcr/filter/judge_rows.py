@@ -48,6 +48,11 @@ def resolve(kind: str, function: str | None, overrides: Sequence[str]) -> tuple[
             f"there is no verifier {name!r}{missing}",
             f"name one of {', '.join(names(Slot.VERIFIER))}, `function` with --function, or `run` for a run directory",
         )
+    if name == "reasoning-gym":
+        raise ConfigError(
+            "the verifier 'reasoning-gym' asks a data set's own scorer about its own tasks, and rows of a file are none",
+            "judge the answers with `answer` or `math`, or run a recipe with tasks.source = 'reasoning-gym'",
+        )
     found = find(Slot.VERIFIER, name)
     assert found.cls is not None
     settings = settings_of(found, dict(map(_override, overrides)))

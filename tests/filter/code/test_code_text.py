@@ -250,6 +250,8 @@ def test_tests_may_be_json_text_as_files_with_typed_columns_hold_them() -> None:
     tests = {"type": "call", "fn": "f", "cases": [{"args": [1], "expected": 1}]}
     known = reference(tests)
     assert reference(json.dumps(tests)) == known == reference({"tests": json.dumps(tests)})
+    with pytest.raises(BadTests, match="list, wanted one text"):
+        reference({"type": "asserts", "code": ["assert f(1) == 1"]})
     for text in ("{", "[" * 100_000, '{"a":' * 100_000, "1/2", ""):
         with pytest.raises(BadTests):
             reference(text)

@@ -143,12 +143,15 @@ def _tests(data: Any, hidden: bool) -> Tests:
         raise BadTests(f"tests.entry: {entry!r}, wanted a Python file's name")
     common: dict[str, Any] = {"entry": entry, "tolerance": tolerance, "hidden": hidden}
     if kind in ("asserts", "unittest"):
-        if not isinstance(data.get("code"), str) or not data["code"].strip():
+        code = data.get("code")
+        if not isinstance(code, str | None):
+            raise BadTests(f"tests.code: {type(code).__name__}, wanted one text (lines joined by line ends)")
+        if not code or not code.strip():
             raise BadTests("tests.code: there is none")
         defines = data.get("defines", [])
         if not isinstance(defines, (list, tuple)):
             raise BadTests("tests.defines: wanted a list of names")
-        return Tests(kind, code=data["code"], defines=tuple(map(str, defines)), **common)
+        return Tests(kind, code=code, defines=tuple(map(str, defines)), **common)
     cases = data.get("cases")
     if not isinstance(cases, Sequence) or isinstance(cases, str) or not cases:
         raise BadTests("tests.cases: there are none")
