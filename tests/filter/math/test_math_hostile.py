@@ -125,3 +125,46 @@ def test_it_travels_to_other_processes() -> None:
     again = pickle.loads(pickle.dumps(JUDGE))
     assert again.judge(Task("math", "q", "5"), r"\boxed{5}", StopReason.EOS).correct is True
     assert JUDGE.bounded
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Answer: 5, no wait, 6",
+        "Answer: 5? No, 6",
+        "Answer: 5 (no, 6)",
+        "Answer: 5, actually 6",
+        "The answer is 5. Wait, it should be 6.",
+    ],
+)
+def test_an_answer_that_is_taken_back_is_the_one_put_in_its_place(text: str) -> None:
+    of = {gold: JUDGE.judge(Task("math", "?", gold), text, StopReason.EOS).correct for gold in ("5", "6")}
+    assert of == {"5": False, "6": True}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"Not \boxed{5}",
+        r"The answer is not $\boxed{5}$",
+        r"It cannot be \boxed{5}.",
+        r"\boxed{5} is wrong",
+        r"\(\boxed{5}\) isn't right",
+    ],
+)
+def test_a_box_that_is_denied_is_no_answer(text: str) -> None:
+    assert JUDGE.judge(Task("math", "?", "5"), text, StopReason.EOS).correct is False
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"It is not 6 but \boxed{5}",
+        r"\boxed{5} is not surprising",
+        "Answer: 5, no other solution",
+        "Answer: 5, no 7s used",
+        "The answer is 5. Wait, check: 2 + 3 = 5. Yes.",
+    ],
+)
+def test_what_only_sounds_like_a_denial_is_none(text: str) -> None:
+    assert JUDGE.judge(Task("math", "?", "5"), text, StopReason.EOS).correct is True

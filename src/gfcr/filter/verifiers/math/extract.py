@@ -60,6 +60,12 @@ _TURN = re.compile(
     re.IGNORECASE,
 )
 """Words after which another answer stands, not another part of it."""
+_DENIED = re.compile(r"(?:\bnot|n't|\bcannot be|\bnever)(?:\s|[:$]|\\[(\[])*$", re.IGNORECASE)
+_REFUTED = re.compile(
+    r"(?:\s|[$]|\\[)\]])*(?:(?:is|was)\s+(?:wrong|incorrect|not\s+(?:right|correct|the\s+answer))|(?:is|was)n't\s+(?:right|correct|the\s+answer))\b",
+    re.IGNORECASE,
+)
+"""Before and after a box that says what the answer is not."""
 LONGEST = 3000
 """Characters taken from behind a mark."""
 MOST_MARKS = 20
@@ -177,6 +183,10 @@ def _boxes(text: str, start: int, end: int) -> Found | None:
         first -= 1
     run = every[first:]
     parts = [text[b:c].strip() for _, b, c, _ in run]
+    if _DENIED.search(text, max(start, run[0][0] - 40), run[0][0]) or _REFUTED.match(
+        text, run[-1][3], min(end, run[-1][3] + 80)
+    ):
+        return Found(f"not {parts[-1]}", run[0][0], run[-1][3], "boxed")
     if len(parts) > 1:
         names = [_leading_name(text, every[n - 1][3] if n else start, every[n][0]) for n in range(first, len(every))]
         if all(names):

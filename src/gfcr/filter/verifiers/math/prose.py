@@ -53,6 +53,12 @@ _COMPARED = re.compile(
 CODE = re.compile(
     r"__\w+__|\blambda\b|\bimport\b|\bexec\b|\beval\b|\bgetattr\b|\w\(\s*['\"]|\.\w+\(|\bfor _ in\b|[)\]]\s+or\s+-?\d+\W*$|\bprint\s*\(|\bopen\s*\(|\bglobals\b|\bdef \w|\bos\.\w|\bif\b.*\belse\b"
 )
+_TAKEN_BACK = re.compile(
+    r"[,?.;(–-]\s{0,3}(?:no[,:.!]\s{0,3}(?:wait\b[,:]?)?|no,?\s{1,3}wait\b[,:]?|wait\b[,:]?(?:\s{0,3}no\b[,:]?)?|actually\b[,:]?|I mean\b|scratch that[,:]?|correction[,:]?)"
+    r"\s{0,3}(?:(?:it'?s|it is|it should be|make that|make it)\s+)?(?=[-$(]?[\d\\])([^\n,;]{1,40}?)\)?\.?$",
+    re.IGNORECASE,
+)
+"""5, no wait, 6."""
 _ASIDE = re.compile(r"\s+\([^()$\\]*[A-Za-z]{2}[^()$\\]*\)\s*$")
 _GIVEN_UP = re.compile(
     r"\b(?:can't|cannot|can not|unable|couldn't|don't know|do not know|gave up|give up|giving up|not sure|no idea|unclear|impossible to)\b",
@@ -98,6 +104,8 @@ def cuts(content: str) -> Iterator[str]:
     content = bare(content)
     if not content:
         return
+    if (better := _TAKEN_BACK.search(content, max(0, len(content) - 90))) is not None:
+        content = better.group(1)
     yield content
     if len(content) > 2 * WINDOW:
         return
