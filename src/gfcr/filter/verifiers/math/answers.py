@@ -86,7 +86,9 @@ def read(text: str, decimal_comma: bool = False, answer: bool = False) -> Readin
     if answer and (match := _LABEL.match(tidied)):
         nodes += [n for n in read(tidied[match.end() :]).nodes if n not in nodes]
     if answer and (match := _GLUED_UNIT.fullmatch(tidied)):
-        nodes += [n for n in read(match[1]).nodes if n not in nodes]
+        glued = tidied[match.end(1) :]
+        known = unit(glued) is not None
+        nodes += [("words", n, glued) if known else n for n in read(match[1]).nodes if n not in nodes]
     return Reading(text, key, tuple(nodes), why)
 
 

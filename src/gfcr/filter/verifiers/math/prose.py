@@ -34,20 +34,20 @@ _NUMBER = r"(?:[-+−±]\s?)?(?:\$\s?)?(?:\d+(?::\d+)+(?!\d)|(?:\d{1,3}(?:[ '\u2
 _RUN = re.compile(rf"(?<![\w.,/^_\\{{(:]){_NUMBER}(?:\s?%)?(?![\d_])")
 _PREFIX = re.compile(rf"^\s*({_NUMBER})(?:\s?%)?(?=\s+[A-Za-z(]|\s*[,.;:!?]\s|\s*[,.;:!?]*$)")
 _DENIED = re.compile(
-    r"(?:\bnot|n't|\bthan|\bno|\bnever|\bor|\band|\beither|\btwice|\bhalf|\bhalf of|\bdouble|\btriple|\bfrom|\b(?:divided|multiplied|divisible|increased|decreased|reduced) by|\d\s+[A-Za-z]+\s+of|[=!<>]=|[\d)],|\d(?=[^\S\n]))\s*(?:[A-Za-z]\w*\s*=\s*)?$|[\d)]\s*[-–+*/^×÷·<>]\s*$",
+    r"(?:\bnot|n't|\bthan|\bno|\bnever|\bor|\band|\beither|\btwice|\bhalf|\bhalf of|\bdouble|\btriple|\bfrom|\bequal to|\bplus|\b(?:root|reciprocal|multiple|power|factor|inverse|square|cube|logarithm|log|function|digits?) of|\b(?:divided|multiplied|divisible|increased|decreased|reduced) by|\d\s+[A-Za-z]+\s+of|[=!<>]=|[\d)],|\d(?=[^\S\n]))\s*(?:[A-Za-z]\w*\s*=\s*)?$|[\d)]\s*[-–+*/^×÷·<>]\s*$",
     re.IGNORECASE,
 )
 _FOLLOWED = re.compile(
-    r"\s*(?:or|and/or|,\s*(?:or\s+)?\d|is\s+(?:wrong|incorrect|not|too)|fails|does\s*n[o'’]t|and\s+a\s+(?:half|third|quarter)|isn't|was wrong|/|\^|\*|=|\+|×)",
+    r"\s*(?:or|and/or|,\s*(?:or\s+)?\d|is\s+(?:wrong|incorrect|not|too)|to\s+\d|factorial|fails|does\s*n[o'’]t|and\s+a\s+(?:half|third|quarter)|isn't|was wrong|/|\^|\*|=|\+|×)",
     re.IGNORECASE,
 )
 _LABEL = re.compile(
-    r"\b(?:steps?|parts?|cases?|problem|question|exercise|equations?|eq\.?|theorem|lemma|section|figure|fig\.?|table|method|example)"
+    r"\b(?:steps?|parts?|cases?|problem|question|exercise|equations?|eq\.?|theorem|lemma|section|figure|fig\.?|table|method|example|page|chapter|version)"
     r"[^\S\n]*[#(]?$",
     re.IGNORECASE,
 )
 _COMPARED = re.compile(
-    r"\s+(?:(?:less|more|fewer|greater|larger|smaller|higher|lower)\s+than|times\s+[\d$\\]|(?:plus|minus|out\s+of)\s+[\w$\\])"
+    r"\s+(?:(?:less|more|fewer|greater|larger|smaller|higher|lower)\s+than|times\s+[\d$\\]|(?:plus|minus|divided\s+by|multiplied\s+by|choose|modulo|mod|out\s+of)\s+[\w$\\])"
 )
 """What makes a number a part of another one: 5 less than 12."""
 CODE = re.compile(
@@ -72,6 +72,10 @@ _CONNECTORS = re.compile(
 _EXPLAINED = re.compile(
     r"\s*,?\s*(?:which|where|when|attained|achieved|reached|obtained|occurring|at|for|with|as|since|because|if|assuming)\b",
     re.IGNORECASE,
+)
+_MINUS = re.compile(r"(\b(?:is|be|are|equals)\s+)?\b(?:minus|negative)\s*$", re.IGNORECASE)
+_NO_VALUE = re.compile(
+    r"\b(?:undefined|not defined|does not exist|doesn['’]t exist|no (?:real )?solutions? (?:exists?|at|for))\b", re.IGNORECASE
 )
 _REASON = re.compile(
     r",\s+(?:attained|achieved|reached|occurring|since|because|while|whereas|although|though)\b", re.IGNORECASE
@@ -213,13 +217,18 @@ def ends(text: str) -> Iterator[str]:
         m = numbers[-1]
         before = text[max(0, m.start() - 20) : m.start()]
         summand = m.group()[0] in "+-−±" and re.search(r"[\d)]\s*$", before)
-        if (
+        sign = _MINUS.search(text[max(0, m.start() - 20) : m.start()])
+        clause = re.split(r"[.!?\n]\s", text[max(0, m.start() - 200) : m.start()])[-1]
+        if (sign is not None and sign.group(1) is None) or _NO_VALUE.search(clause):  # 7 minus 3; undefined at 3
+            found.append((m.end(), m.start(), ""))
+        elif (
             not (summand or _DENIED.search(before) or _LABEL.search(before))
             and not _FOLLOWED.match(text, m.end())
             and not _word_after(text, m.end())
         ):
             unit = _UNIT_AFTER.match(text, m.end())
-            found.append((m.end(), m.start(), text[m.start() : unit.end() if unit else m.end()]))
+            value = text[m.start() : unit.end() if unit else m.end()]
+            found.append((m.end(), m.start(), f"-{value}" if sign else value))
         else:
             found.append((m.end(), m.start(), ""))
     if found:

@@ -143,6 +143,8 @@ class Reader(Calls):
         while i < len(run):
             name = next((run[i : i + n] for n in (7, 6, 5, 4, 3, 2) if run[i : i + n] in SPLITTABLE), None)
             if name:
+                if letters > 2:  # misSINg
+                    return None
                 out.append(name)
                 i += len(name)
                 letters = 0

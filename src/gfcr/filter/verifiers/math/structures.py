@@ -9,12 +9,13 @@ import re
 
 from gfcr.filter.verifiers.math.reader import Reader
 from gfcr.filter.verifiers.math.scanner import DEEPEST
-from gfcr.filter.verifiers.math.tree import Node, Unreadable, variables
+from gfcr.filter.verifiers.math.tree import Node, Unreadable, integer, variables
 from gfcr.filter.verifiers.math.units import unit
 from gfcr.filter.verifiers.math.vocabulary import CLOSERS
 
 RELATIONS = "=<>≤≥≠≈∈"
 MOST_ITEMS = 200
+_POWERS = {"squared": 2, "cubed": 3, "factorial": 0}
 _SEPARATOR = re.compile(
     r"\s*(?:([,;])\s*(?:⟨?\s*\b(and|or)(?![a-z])\s*⟩?)?|⟨?\s*(?<![a-z\\])(and|or)(?![a-z])\s*⟩?)\s*", re.IGNORECASE
 )
@@ -101,6 +102,8 @@ class Structures(Reader):
         if match is None or _QUALIFIERS.match(self.s, self.i) or (node[0] == "v" and c != "⟨" and unit(match.group()) is None):
             return node
         self.i = match.end()
+        if (power := _POWERS.get(match.group().strip().lower())) is not None:  # 3 squared
+            return ("f", "fact", (node,)) if power == 0 else ("^", node, integer(power))
         return ("words", node, match.group().strip())
 
     def primary(self) -> Node:

@@ -54,7 +54,7 @@ def _build() -> dict[str, Unit]:
 
 UNITS = _build()
 PERCENT = frozenset({"percent", "pct", "percentage", "percents", "per cent", "percentage points", "percentage point"})
-MULTIPLIERS = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12}
+MULTIPLIERS = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12}
 SIGN = "$"
 """The unit of a number with a money sign: no difference to anything but money of another size."""
 _PIECE = re.compile(r"([a-zµμω°]+)\.?(?:\s*\^\s*\{?(-?\d)\}?)?")
