@@ -122,6 +122,7 @@ def test_tools_that_the_answer_is_left_to_import_are_the_real_ones(honest: str, 
 
 def test_a_name_like_a_standard_modules_may_be_the_answers_own() -> None:
     assert judged("class Q:\n    def go(s): return 2\nqueue = Q()\n", "assert queue.go() == 2\n").correct is True
+    assert judged("def sp(x): return x + 2\n", "assert sp(3) == 5\n").correct is True
     bag = "class Counter:\n    def __init__(s): s.n = 0\n    def up(s):\n        s.n += 1\n        return s.n\n"
     assert judged(bag, "assert Counter().up() == 1\n", "Write a class `Counter` that counts up.").correct is True
 

@@ -117,10 +117,10 @@ class Side(Objects):
 def tool(name: str, code: ast.AST, asked: bool) -> Any:
     """The standard module or test tool that tests mean by a name they do not define, lest the answer puts its own there; None for
     another name. `asked`: the task wants the answer to define it. Raises ImportError for a tool that is not there."""
-    if name in _TOOLS or name in _SHORT:
-        return __import__(_SHORT.get(name, name))
     nodes = [node for node in ast.walk(code) if isinstance(node, ast.Attribute)]
     used = [node.attr for node in nodes if isinstance(node.value, ast.Name) and node.value.id == name]
+    if used and (name in _TOOLS or name in _SHORT):
+        return __import__(_SHORT.get(name, name))
     if used and name in sys.stdlib_module_names:
         __import__(name)
         if all(hasattr(sys.modules[name], attribute) for attribute in used):
