@@ -10,8 +10,8 @@ from gfcr.filter.verifiers.math.verifier import Math
 from gfcr.types import StopReason
 
 ROWS = Path(__file__).parents[2] / "cases" / "math_more.jsonl"
-KNOWN = frozenset({"mm0453", "mm0454", "mn0038", "mn0358", "mo0137"})
-"""Rows that fail: an integral, a limit, words in a box, a list after its count, an unasked-for sum (docs/verifiers/math.md)."""
+KNOWN = frozenset({"mm0453", "mm0454", "mn0038", "mn0358", "mo0137", "mq0009"})
+"""Rows that fail: an integral, a limit, words in a box, a list after its count, an unasked-for sum, a number before what it counts (docs/verifiers/math.md)."""
 
 
 def test_rows_of_the_same_kinds() -> None:
@@ -27,7 +27,7 @@ def test_rows_of_the_same_kinds() -> None:
             failed.append((row["kind"], row["id"], row["expected"], verdict.evidence))
     for one in failed:
         print(*one)
-    assert counted > 1450
+    assert counted > 1570
     assert not [f for f in failed if not f[2]], "false positives"
     assert {f[1] for f in failed} <= KNOWN
     assert 1 - len(failed) / counted >= 0.98

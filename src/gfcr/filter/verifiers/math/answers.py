@@ -34,7 +34,7 @@ _REALS = frozenset({"all real numbers", "all reals", "the real numbers", "all re
 _COMPOUND = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)\.?,?\s*(?:and\s+)?(\d+(?:\.\d+)?)\s*([A-Za-z]+)\.?")
 _MONEY = re.compile(r"\\?\$\s*(?=[\d.])|\$\s*\\\$\s*(?=[\d.])")
 _CONGRUENT = re.compile(r"(?:[A-Za-z]\s*=\s*)?(-?\d{1,30})\s*⟨mod (\d{1,30})⟩")
-_CORNERS = re.compile(r"[A-Z]{3,}|\\(?:angle|triangle)\s*[A-Z]{3}")
+_CORNERS = re.compile(r"[A-Z]{3,}|\\(?:angle|triangle)\s*(?:[A-Z]{3}|\{[A-Z]{3}\})")
 _LONG_NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?")
 _NOT_A_NUMBER = re.compile(r"nan|\+?-?nan|null|n/a|undefined\?", re.IGNORECASE)
 _WORD = re.compile(r"[^\W\d_]{2,}")
@@ -68,7 +68,7 @@ def read(text: str, decimal_comma: bool = False, answer: bool = False) -> Readin
     if len(_EVENT.findall(tidied)) == 1:
         tidied = _EVENT.sub(lambda m: f"P_{{{zlib.crc32(m.group().replace(' ', '').encode())}}} = ", tidied)
     if match := _CORNERS.fullmatch(tidied):  # letters in order, no product
-        return Reading(text, key, (("v", match.group().replace(" ", "")),))
+        return Reading(text, key, (("v", re.sub(r"[\s{}]", "", match.group())),))
     special = _special(text, tidied, decimal_comma)
     if special is not None:
         nodes.append(special)

@@ -34,7 +34,7 @@ _NUMBER = r"(?:[-+−±]\s?)?(?:\$\s?)?(?:\d+(?::\d+)+(?!\d)|(?:\d{1,3}(?:[ '\u2
 _RUN = re.compile(rf"(?<![\w.,/^_\\{{(:]){_NUMBER}(?:\s?%)?(?![\d_])")
 _PREFIX = re.compile(rf"^\s*({_NUMBER})(?:\s?%)?(?=\s+[A-Za-z(]|\s*[,.;:!?]\s|\s*[,.;:!?]*$)")
 _DENIED = re.compile(
-    r"(?:\bnot|n't|\bthan|\bno|\bnever|\bor|\band|\beither|\btwice|\bhalf|\bhalf of|\bdouble|\btriple|\bfrom|\bequal to|\bplus|\b(?:root|reciprocal|multiple|power|factor|inverse|square|cube|logarithm|log|function|digits?) of|\b(?:divided|multiplied|divisible|increased|decreased|reduced) by|\d\s+[A-Za-z]+\s+of|[=!<>]=|[\d)],|\d(?=[^\S\n]))\s*(?:[A-Za-z]\w*\s*=\s*)?$|[\d)]\s*[-–+*/^×÷·<>]\s*$",
+    r"(?:\bnot|n't|\bthan|\bno|\bnever|\bor|\band|\beither|\btwice|\bhalf|\bhalf of|\bdouble|\btriple|\bfrom(?: the)?|\bor equal to|\bplus|\b(?:root|reciprocal|multiple|power|factor|inverse|square|cube|logarithm|log|function|digits?) of|\b(?:divided|multiplied|divisible|increased|decreased|reduced) by|\d\s+[A-Za-z]+\s+of|[=!<>]=|[\d)],|\d(?=[^\S\n]))\s*(?:[A-Za-z]\w*\s*=\s*)?$|[\d)]\s*[-–+*/^×÷·<>]\s*$",
     re.IGNORECASE,
 )
 _FOLLOWED = re.compile(
@@ -73,7 +73,7 @@ _EXPLAINED = re.compile(
     r"\s*,?\s*(?:which|where|when|attained|achieved|reached|obtained|occurring|at|for|with|as|since|because|if|assuming)\b",
     re.IGNORECASE,
 )
-_MINUS = re.compile(r"(\b(?:is|be|are|equals)\s+)?\b(?:minus|negative)\s*$", re.IGNORECASE)
+_MINUS = re.compile(r"(\b(?:is|be|are|equals)\s+|^\s*)?\b(?:minus|negative)\s*$", re.IGNORECASE)
 _NO_VALUE = re.compile(
     r"\b(?:undefined|not defined|does not exist|doesn['’]t exist|no (?:real )?solutions? (?:exists?|at|for))\b", re.IGNORECASE
 )

@@ -35,6 +35,7 @@ LONGEST = 1_000_000
 _HEAD = re.compile(r"[.!?;]\s|\s\(|\n|,\s(?=[a-z])|\s(?:because|since|-|–)\s|:\s")
 _SHOUT = re.compile(r"\d[\d,.]*!")
 _IN_WORDS = re.compile(r"(?:[A-Za-z]{2,}|^) (?:[A-Za-z]+ ){0,20}\d[\d,.]*!\W*$")
+_BOLD_LETTER = re.compile(r"\s*\*\*\(?[A-Z]\)?[.:]?\*\*(?![\w*])")
 _TURN = re.compile(r"\b(?:actually|wait|rather|instead|or|not|yes|no)\b", re.IGNORECASE)
 _OURS = (StopReason.CANCELLED, StopReason.PARKED, StopReason.FAILED)
 Mark = Literal["tags", "boxed", "hash", "final", "answer"]
@@ -200,6 +201,8 @@ def _bare_letter(content: str) -> str | None:
     for part in prose.plain(content[-prose.WINDOW :]):
         if named := only_letter(part):
             return named
+    if _BOLD_LETTER.match(content) and (named := letter(content)):
+        return named
     return chosen(content[-prose.WINDOW :])
 
 
