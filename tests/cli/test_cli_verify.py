@@ -247,6 +247,15 @@ def test_an_output_of_something_else_is_refused_and_kept(cli, place):
     assert (found["rows"], found["rows_before"], len(read(out))) == (5, 0, 5)
 
 
+@pytest.mark.parametrize(
+    "verifier", ["choice", "exact", "math", "structured", "vision --set kind=ocr", "answer --set mode=whole"]
+)
+def test_a_reference_that_pandas_wrote_as_missing_judges_nobody(cli, place, verifier):
+    source = write(place / "in.jsonl", ['{"gold": NaN, "prediction": "nan"}\n', '{"gold": Infinity, "prediction": "4"}\n'])
+    cli("verify", *verifier.split(), source, "--out", place / "out.jsonl", "--workers", 1)
+    assert [row["status"] for row in read(place / "out.jsonl")] == ["unscorable"] * 2
+
+
 def test_a_verifier_that_can_judge_no_row_is_refused_at_once(cli, place):
     source = write(place / "in.jsonl", [{"gold": "4", "prediction": "4"}])
     assert "rows of a file are none" in cli.error("verify", "reasoning-gym", source, "--out", place / "out.jsonl")

@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,8 @@ class Reader:
             values.pop(target, None)  # a column that is missing is never replaced by another one of the field's name
             if found is not _NOTHING:
                 values[target] = found
+        if isinstance(gold := values.get("gold"), float) and not isfinite(gold):
+            values["gold"] = None  # how pandas writes a reference that is missing: it judges nobody
         expected, kind = values.get("expected"), values.get("kind")
         row = Row(
             number,

@@ -334,3 +334,8 @@ def test_blanks_between_words_take_no_time() -> None:
 def test_an_empty_list_of_choices_lists_none(choices: object) -> None:
     assert judge("The answer is (b).", "B", choices) == judge("The answer is (b).", "B")
     assert judge("odd $n$", "odd $n$", choices).correct is True
+
+
+def test_a_missing_reference_that_was_made_a_text_judges_nobody() -> None:
+    assert judge("nan", "nan").status is Status.UNSCORABLE
+    assert judge("nan", "nan", ["nan", "inf"]).correct is True

@@ -71,6 +71,8 @@ class Choice:
             if isinstance(one, (Mapping, list, bool)) or one is None or not str(one).strip():
                 raise ValueError(f"the reference {short(one)} is neither a label nor a text")
             said = str(one)
+            if choices is None and said.strip().casefold() == "nan":  # as in `math`: a missing value that was made a text
+                raise ValueError(f"the reference {short(one)} is no answer")
             known = options(choices, [words(said).strip("()[]")])
             if isinstance(one, int) and self.settings.index is not None:
                 place = one - self.settings.index
