@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from gfcr.errors import ConfigError
-from gfcr.types import Status, Task
+from gfcr.filter.verifiers.code.verifier import Code
+from gfcr.sandbox.settings import Sandbox
+from gfcr.types import Status, StopReason, Task
 from lifecycle_cases import batch_of, row_advantages
 from sandbox_cases import needs_sandbox
 from text_cases import through
@@ -61,6 +63,12 @@ def test_a_reference_that_cannot_be_used_leaves_the_answer_out_of_the_batch() ->
     _, (a, b) = through(task, ["def f(): pass", "x"], verifiers=[{"name": "code"}])
     assert a.signals.status is b.signals.status is Status.UNSCORABLE and a.signals.reward is None
     assert "the tests" in a.signals.verdicts["code"].evidence
+
+
+def test_a_task_of_another_kind_in_a_mixed_pool_is_unscorable() -> None:
+    judge = Code(Code.Settings(sandbox=Sandbox(kind="weak")), None)
+    verdict = judge.judge(Task("math", "6 * 7", "42"), "def f(): pass", StopReason.EOS)
+    assert verdict.status is Status.UNSCORABLE and verdict.score is None and "the reference cannot be used" in verdict.evidence
 
 
 def test_a_recipe_without_a_sandbox_is_refused_before_the_first_token() -> None:
