@@ -1,7 +1,7 @@
 r"""Where an answer says what its final answer is: boxes, tags, `####` and phrases ("the answer is ...").
 
 Invariants: linear in the text (every repetition has a bound); a statement is where its words stand, whether they are true, negated
-or a placeholder is the reader's business; statements come in the order of their texts.
+or an empty form (`[your answer]`) is the reader's business; statements come in the order of their texts.
 """
 
 from __future__ import annotations

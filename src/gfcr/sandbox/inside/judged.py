@@ -10,7 +10,7 @@ import builtins
 import os
 import sys
 
-from gfcr.sandbox.inside.link import Fault, Gone, Link
+from gfcr.sandbox.inside.link import Answering, Fault, Gone
 from gfcr.sandbox.inside.wire import NotPlain, base_of, plain, stored, value_of
 
 TYPE_CHECKING = False  # importing typing would double the start of a run
@@ -128,7 +128,7 @@ class Solution:
         return found
 
 
-class Calls(Link):
+class Calls(Answering):
     """Answers calls with plain data: `load`, and `call` with a function's name and arguments."""
 
     def __init__(self, solution: Solution, printed: Printed, fd: int, longest: int) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import _socket
 import os
+from abc import ABCMeta, abstractmethod
 
 from gfcr.sandbox.inside.wire import from_text, to_text
 
@@ -30,7 +31,7 @@ class Gone(BaseException):
 
 
 class Link:
-    """One side."""
+    """One side, which sends and receives."""
 
     def __init__(self, fd: int, longest: int) -> None:
         """`longest`: of a frame, in bytes."""
@@ -85,18 +86,9 @@ class Link:
             left -= len(part)
         return b"".join(parts)
 
-    def ask(self, op: str, *rest: Any) -> list[Any]:
-        """The answer's parts; questions that come meanwhile are answered. Raises what `error` makes of a fault."""
-        self.send(["?", op, *rest])
-        while True:
-            message = self.receive()
-            if message is None:
-                raise Gone("the other side closed the line")
-            if message[0] == "=":
-                return message[1:]
-            if message[0] == "!":
-                raise self.error(message[1:])
-            self.respond(message)
+
+class Answering(Link, metaclass=ABCMeta):
+    """One side that is asked."""
 
     def respond(self, message: list[Any]) -> None:
         try:
@@ -115,11 +107,31 @@ class Link:
         while (message := self.receive()) is not None:
             self.respond(message)
 
+    @abstractmethod
     def answer(self, op: str, rest: list[Any]) -> list[Any]:
-        raise NotImplementedError
+        """The parts of the answer to a question. What it raises is told as a fault."""
 
+    @abstractmethod
     def fault(self, error: BaseException) -> list[Any]:
-        raise NotImplementedError
+        """What the other side is told of an error here."""
 
+
+class Peer(Answering):
+    """One side that asks and is asked."""
+
+    def ask(self, op: str, *rest: Any) -> list[Any]:
+        """The answer's parts; questions that come meanwhile are answered. Raises what `error` makes of a fault."""
+        self.send(["?", op, *rest])
+        while True:
+            message = self.receive()
+            if message is None:
+                raise Gone("the other side closed the line")
+            if message[0] == "=":
+                return message[1:]
+            if message[0] == "!":
+                raise self.error(message[1:])
+            self.respond(message)
+
+    @abstractmethod
     def error(self, parts: list[Any]) -> BaseException:
-        raise NotImplementedError
+        """What to raise here for a fault of the other side."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 
-from gfcr.sandbox.inside.link import Link
+from gfcr.sandbox.inside.link import Peer
 from gfcr.sandbox.inside.standins import CONTAINERS, FORWARDED, class_of, exception_class, function, instance, module
 from gfcr.sandbox.inside.wire import base_of, plain, stored, value_of
 
@@ -35,7 +35,7 @@ def standard(kind: type) -> bool:
     return issubclass(kind, BaseException) or (home in _OPEN and kind.__name__ not in ("generator", "coroutine", "function"))
 
 
-class Objects(Link):
+class Objects(Peer):
     """One side of a line over which objects go."""
 
     strict = False

@@ -1,6 +1,6 @@
 """The final choice of a whole answer.
 
-Invariants: the last statement that chooses counts; statements that are negated, hypothetical, a question, a placeholder or taken back
+Invariants: the last statement that chooses counts; statements that are negated, hypothetical, a question, an empty form or taken back
 choose nothing; where nothing is stated, a line that is a choice by itself counts, then a conclusion, then a last sentence that names
 one option; adjacent boxes (or tags) are one statement. At most STATEMENTS places are read, from the last.
 """

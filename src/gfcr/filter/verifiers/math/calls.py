@@ -5,44 +5,56 @@ Invariants: those of reader.py, which this is the lower half of.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from gfcr.filter.verifiers.math.scanner import NAME, RUN, Scanner
 from gfcr.filter.verifiers.math.tree import MINUS, Node, add, integer, negative, over, replaced, times
 from gfcr.filter.verifiers.math.vocabulary import CONSTANTS, FUNCTIONS, INVERSE, SHORT_ARGUMENT, SPLITTABLE
 
 
-class Calls(Scanner):
+class Calls(Scanner, ABC):
     """Reads what follows a function's name."""
 
-    # what reader.py and structures.py read
+    # the upper half: reader.py
+    @abstractmethod
     def sum_(self) -> Node:
-        raise NotImplementedError
+        """Terms joined by signs."""
 
+    @abstractmethod
     def product(self) -> Node:
-        raise NotImplementedError
+        """Factors joined by products and quotients."""
 
+    @abstractmethod
     def factor(self) -> Node:
-        raise NotImplementedError
+        """One factor with its exponent and factorials."""
 
+    @abstractmethod
     def primary(self) -> Node:
-        raise NotImplementedError
+        """A number, a name, a bracket or a command."""
 
+    @abstractmethod
     def group(self) -> Node:
-        raise NotImplementedError
+        """What braces hold, or the one token that stands for them."""
 
+    @abstractmethod
     def exponent(self) -> Node:
-        raise NotImplementedError
+        """What stands behind `^`."""
 
+    @abstractmethod
     def signs(self) -> bool:
-        raise NotImplementedError
+        """Skips signs; whether they negate."""
 
+    @abstractmethod
     def bracketed(self, opener: str) -> Node:
-        raise NotImplementedError
+        """What stands between `opener`, which is next, and its partner."""
 
+    @abstractmethod
     def closed(self, closer: str) -> Node:
-        raise NotImplementedError
+        """An expression and the `closer` behind it."""
 
+    @abstractmethod
     def starts_factor(self, c: str, before: int) -> bool:
-        raise NotImplementedError
+        """Whether `c` may begin a factor that is multiplied by what ends at `before`."""
 
     def root(self) -> Node:
         degree: Node = integer(2)

@@ -2,7 +2,7 @@ r"""Where the final answer stands: `<answer>`, boxes, `####`, "final answer", "a
 
 Invariants: linear in the text; what stands in reasoning tags is not the answer; the last mark of the strongest kind counts; boxes that
 follow each other with nothing but connecting words between them are one answer of several values (so a shotgun of boxes is not
-right by its last); a mark with nothing, or with a placeholder, after it is no mark.
+right by its last); a mark with nothing, or with an empty form (`[your answer]`), after it is no mark.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ nothing is evaluated and nothing is executed.
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 
 from gfcr.filter.verifiers.math.calls import Calls
 from gfcr.filter.verifiers.math.scanner import DEEPEST, MOST, NAME, REPEATING, RUN
@@ -33,12 +34,14 @@ _PRIMES = re.compile(r"'+|\^\s*\{?'+\}?")
 class Reader(Calls):
     """Reads one text."""
 
-    # structures.py overrides this: what may stand in brackets, braces and sets
+    # the upper half: structures.py
+    @abstractmethod
     def inside(self, opener: str) -> Node:
-        raise NotImplementedError
+        """What stands in brackets, braces and sets, up to the partner of `opener`."""
 
+    @abstractmethod
     def matrix(self) -> Node:
-        raise NotImplementedError
+        """A matrix environment."""
 
     def sum_(self) -> Node:
         """Terms joined by signs."""
