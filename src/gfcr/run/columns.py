@@ -18,8 +18,3 @@ def text_or_none(value: str | None) -> str | None:
 
 def integer(value: int | None) -> int | None:
     return None if value is None else int(value)
-
-
-def real(value: float | None) -> float | None:
-    """For a REAL column, which knows neither NaN nor -0.0."""
-    return None if value is None or value != value else float(value) + 0.0

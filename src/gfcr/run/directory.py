@@ -281,10 +281,6 @@ class RunDirectory(Reader):
     def differences(self) -> Iterator[Difference]:
         return verify(self)
 
-    @property
-    def writable(self) -> bool:
-        return self._lock is not None
-
     def _check_writer(self) -> None:
         if self._lock is None:
             raise RunDirectoryError(f"{self.path} is open for reading only", "open it with RunDirectory.open")

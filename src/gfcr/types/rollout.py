@@ -59,16 +59,6 @@ class Rollout:
         return self.path if self.train_path is None else self.train_path
 
     @property
-    def prompt_length(self) -> int:
-        """Tokens before the first action."""
-        total = 0
-        for node in self.path:
-            if node.segment.kind is SegmentKind.ACTION:
-                break
-            total += len(node.segment)
-        return total
-
-    @property
     def response_length(self) -> int:
         """Tokens the policy wrote (ACTION)."""
         return sum(len(n.segment) for n in self.path if n.segment.kind is SegmentKind.ACTION)
