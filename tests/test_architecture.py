@@ -13,7 +13,7 @@ FILES = sorted(SRC.rglob("*.py"))
 FLOORS: list[set[str]] = [
     {"errors", "types", "run.seeds", "child", "guard"},
     {"registry", "settings", "context", "functions"},
-    {"engine", "domains", "sandbox"},
+    {"engine", "domains", "sandbox", "environments"},
     {"generate", "filter", "control", "replay", "run.budget", "run.ledger"},
     {"asks", "slots", "round", "round_state", "recipe", "compose", "compose_loss", "compose_reward"},
     {"run", "drivers", "train", "build", "task_sets", "doors"},

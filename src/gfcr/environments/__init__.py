@@ -1,0 +1,1 @@
+"""What a rollout interacts with: tools, interpreters, databases, machines."""
