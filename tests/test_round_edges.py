@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gfcr.context import Seed
-from gfcr.control.slots import Action
+from gfcr.control.slots import Action, Allocation
 from gfcr.replay.slots import Injection
 from gfcr.types import (
     Artifact,
@@ -63,7 +63,7 @@ def recorded(made: Lab, log, **answers):
     s.allocate._answers["observe"] = lambda groups, view: None
     s.posterior = Recording(log, "posterior", s.posterior)
     empty = {
-        "seed": {"seed": lambda g, v: None},
+        "seed": {"seed": lambda g, n, v: [None] * n, "more": lambda g, v: Allocation(0, "no help")},
         "stop": {"decide": lambda p, v: {}, "every": 4},
         "judge": {"compare": lambda g: []},
         "value": {"value": lambda g, v: {}},
@@ -95,14 +95,15 @@ def test_every_slot_is_called_in_the_order_of_the_lifecycle():
     ]  # by stage, for the whole wave
     assert log == [
         "select.select",
-        "seed.seed",
         "allocate.allocate",
+        "seed.seed",
         "configure.configure",
         "topology.streams",
         "stop.decide",
         "stop.decide",
         *judged,
         "allocate.allocate",
+        "seed.more",
         "judge.compare",
         "refill.wanted",
         "posterior.observe",
@@ -122,7 +123,7 @@ def test_every_slot_is_called_in_the_order_of_the_lifecycle():
 
 def test_guidance_conditions_generation_and_its_tokens_carry_no_loss():
     hint = Segment(SegmentKind.GUIDANCE, [3, 4, 5])
-    made = recorded(full_lab(), [], seed={"seed": lambda g, v: Seed((hint,), "hint")})
+    made = recorded(full_lab(), [], seed={"seed": lambda g, n, v: [Seed((hint,), "hint")] * n})
     batch = batch_of(made.drive())
     assert [len(n.segment) for n in made.engine.requests[0].path] == [6, 3]
     assert batch.input_ids[6:9].tolist() == [3, 4, 5]
@@ -132,7 +133,7 @@ def test_guidance_conditions_generation_and_its_tokens_carry_no_loss():
 
 def test_guidance_left_out_of_training_leaves_row_and_log_probabilities():
     hint = Segment(SegmentKind.GUIDANCE, [3, 4, 5])
-    made = recorded(full_lab(), [], seed={"seed": lambda g, v: Seed((hint,), "hint", train_without=True)})
+    made = recorded(full_lab(), [], seed={"seed": lambda g, n, v: [Seed((hint,), "hint", train_without=True)] * n})
     batch = batch_of(made.drive())
     assert len(made.engine.requests[0].path) == 2
     assert batch.lengths[0] == 6 + 8
@@ -142,7 +143,7 @@ def test_guidance_left_out_of_training_leaves_row_and_log_probabilities():
 
 def test_guidance_that_leaves_no_room_is_left_out_with_a_reason():
     hint = Segment(SegmentKind.GUIDANCE, list(range(3, 13)))
-    made = recorded(full_lab(max_length=6 + 16 + 9), [], seed={"seed": lambda g, v: Seed((hint,), "hint")})
+    made = recorded(full_lab(max_length=6 + 16 + 9), [], seed={"seed": lambda g, n, v: [Seed((hint,), "hint")] * n})
     round_ = made.drive()
     assert len(batch_of(round_)) == 2
     assert [d.action for d in round_.decisions if d.slot == "seed"] == ["leave_out"]

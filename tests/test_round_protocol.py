@@ -47,7 +47,7 @@ def fingerprint(round_):
             (g.id, g.state, g.stage, [(i, m.drop, m.signals.reward) for i, m in g.members.items()])
             for g in state["groups"].values()
         ],
-        [sorted(w["open"]) for w in state["work"].values()],
+        [sorted(w.open) for w in state["work"].values()],
         round_.budget.spent,
         round_.budget.held,
     )

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from gfcr.engine.contract import Request, ScoreItem
+from gfcr.environments.acts import Act, Acted
+from gfcr.generate.growth import Given
 from gfcr.types import Comparison, Cost, Group, Rollout, Signals, Task
 
 
@@ -33,6 +35,17 @@ class JudgeAsk:
     group: str
     task: Task
     rollout: Rollout
+    given: Given | None = None
+    """What the environment said of it; None without one."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlayAsk:
+    """Play an act of an environment. Answer: Answered or Failed."""
+
+    id: str
+    group: str
+    act: Act
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +67,7 @@ class ScoreAsk:
     item: ScoreItem
 
 
-Ask = GenerateAsk | JudgeAsk | CompareAsk | ScoreAsk
+Ask = GenerateAsk | JudgeAsk | PlayAsk | CompareAsk | ScoreAsk
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,6 +95,14 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Answered:
+    """What an act came to, its failure too."""
+
+    id: str
+    acted: Acted
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Compared:
     id: str
     comparisons: Sequence[Comparison]
@@ -94,11 +115,12 @@ class Scored:
     """float32[n] over the item's tokens; NaN outside its spans."""
 
 
-Event = Generated | Failed | Judged | Compared | Scored
+Event = Generated | Failed | Judged | Answered | Compared | Scored
 
 _ANSWERS: dict[type, tuple[type, ...]] = {
     GenerateAsk: (Generated, Failed),
     JudgeAsk: (Judged, Failed),
+    PlayAsk: (Answered, Failed),
     CompareAsk: (Compared, Failed),
     ScoreAsk: (Scored, Failed),
 }

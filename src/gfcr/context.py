@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from gfcr.types import Artifact, Path, Sampling, Segment, Task
+from gfcr.types import Artifact, Path, Role, Sampling, Segment, Task
 
 
 class Difficulty(Protocol):
@@ -62,16 +62,31 @@ class Stream:
     path: Path
     sampling: Sampling
     max_tokens: int
-    branch: int = 0
-    """Part of the stream's key: siblings of a fork differ in it."""
-    fork_of: int | None = None
-    """Index, among the group's members, of the stream it leaves; None = its own."""
-    fork_at: int = 0
+    later: tuple[tuple[int, Sampling], ...] = ()
+    """(new tokens so far, law from there on), ascending; empty = one law to the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """How a group's rollouts are sampled (kappa in the survey)."""
+
+    sampling: Sampling
+    max_tokens: int
+    """Longest answer, in tokens."""
+    later: tuple[tuple[int, Sampling], ...] = ()
+    """(own tokens of the answer so far, law from there on), ascending; empty = one law to the end."""
+
+    def at(self, tokens: int) -> tuple[Sampling, tuple[tuple[int, Sampling], ...]]:
+        """The law of an answer that has `tokens` already, and those to come, counted from there."""
+        law = self.sampling
+        for start, following in self.later:
+            law = following if start <= tokens else law
+        return law, tuple((start - tokens, following) for start, following in self.later if start > tokens)
 
 
 @dataclass(frozen=True, slots=True)
 class Seed:
-    """What conditions generation besides the prompt."""
+    """What conditions a rollout's generation besides the prompt."""
 
     segments: tuple[Segment, ...]
     """Put after the prompt: GUIDANCE, FORCED or replayed ACTION tokens."""
@@ -80,3 +95,5 @@ class Seed:
     """Train on the context without them."""
     source: str | None = None
     """Artifact id; None when not from replay."""
+    role: Role = Role.GUIDED
+    """Role of the rollouts that have it; FRESH where it tells nothing about the task (a mode token)."""

@@ -135,6 +135,7 @@ INDEX: dict[Slot, dict[str, str]] = {
         "code": "gfcr.filter.verifiers.code.verifier:Code",
         "reasoning-gym": "gfcr.filter.verifiers.gym:GymVerifier",
         "sql": "gfcr.filter.verifiers.sql.verifier:Sql",
+        "environment": "gfcr.filter.verifiers.environment:EnvironmentVerdict",
         "http": "gfcr.filter.verifiers.http:Http",
         "model": "gfcr.filter.verifiers.model.verifier:ModelVerifier",
         "noisy": "gfcr.filter.verifiers.noisy:Noisy",

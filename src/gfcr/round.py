@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gfcr.asks import (
+    Answered,
     Ask,
     CompareAsk,
     Compared,
@@ -20,26 +21,26 @@ from gfcr.asks import (
     Failed,
     GenerateAsk,
     Generated,
-    JudgeAsk,
     Judged,
     ScoreAsk,
+    Scored,
     answers,
 )
-from gfcr.context import Stream, View
+from gfcr.context import View
 from gfcr.control.slots import Action, Allocation, Prefix
-from gfcr.engine.contract import Request, StopSpec
+from gfcr.engine.contract import StopSpec
 from gfcr.errors import DataError
 from gfcr.filter.admission import admit, drop_group, leave, replace_member, restore_member
 from gfcr.filter.assemble import build_batch, rescored, score_item
 from gfcr.replay.slots import Augment
-from gfcr.round_state import InFlight, Phase, Renderer, RoundSettings, Work, why_empty
+from gfcr.round_growth import Generating
+from gfcr.round_state import Phase, Renderer, RoundSettings, Work, why_empty
 from gfcr.run.budget import Budget
-from gfcr.run.seeds import sub_stream_key
 from gfcr.slots import Slots
-from gfcr.types import Batch, Drop, Group, GroupState, Member, Node, Role, Status, StopReason, derive_id, id_family, path_length
+from gfcr.types import Batch, Drop, Group, GroupState, Member, Node, Role, Status, derive_id, path_length
 
 
-class Round(InFlight):
+class Round(Generating):
     """One round; built anew for each, from slots that live as long as the run."""
 
     def __init__(
@@ -77,11 +78,10 @@ class Round(InFlight):
         if isinstance(event, Generated):
             rollout = event.rollout
             self.budget.settle(event.id, rollout.cost.generated)
-            member = group.members[rollout.id] = Member(work.trained(rollout))
-            if rollout.stop is StopReason.PRUNED:  # ended on purpose and out of the loss: no verdict about the policy
-                leave(member, Drop.PRUNED)
-            else:
-                self._emit(JudgeAsk(rollout.id, group.id, group.task, member.rollout), group)
+            if not self._grown(group, event):
+                self._joined(group, rollout)
+        elif isinstance(event, (Judged, Answered)) and self._grown(group, event):
+            pass
         elif isinstance(event, Judged):
             signals = group.members[event.id].signals = event.signals
             if signals.status is Status.UNSCORABLE:
@@ -92,7 +92,7 @@ class Round(InFlight):
             self._failed(ask, event, group)
         elif isinstance(event, Compared):
             group.comparisons.extend(event.comparisons)
-        else:
+        elif isinstance(event, Scored):
             member = group.members[event.id]
             member.rollout = rescored(member.rollout, event.logprobs)
 
@@ -125,6 +125,7 @@ class Round(InFlight):
             if isinstance(ask, GenerateAsk):
                 self.budget.settle(ask.id, 0)
         for group in self.groups.values():
+            self._end_growth(group)
             if group.state is not GroupState.ABANDONED:
                 self._abandon(group, reason)
         self._asks.clear()
@@ -132,12 +133,12 @@ class Round(InFlight):
         self.reason, self.phase = reason, Phase.DONE
         self._decide("round", "", "close", reason)
 
-    # ---- select and seed ---------------------------------------------------------------------------------------
+    # ---- select ---------------------------------------------------------------------------------------
 
     def _open_groups(self, n: int) -> int:
         """Open up to n groups, as many as the budget can carry; returns how many."""
         self.wave += 1
-        limit = self.budget.affordable(self.settings.k * self.settings.max_tokens)
+        limit = self.budget.affordable(self.settings.group_tokens)
         if self.wave == 1 and limit is not None and limit < self.settings.min_groups:
             return 0
         n = n if limit is None else min(n, limit)
@@ -153,41 +154,38 @@ class Round(InFlight):
             self.groups[group.id] = group
             self._work[group.id] = Work()
             self._decide("select", group.id, "open", pick.reason, group, **dict(pick.data))
-            self._seed(group)
+            self._prompt(group)
             opened += group.state is GroupState.OPEN
         return opened
 
-    def _seed(self, group: Group) -> None:
-        """Render the prompt and what conditions generation beside it."""
+    def _prompt(self, group: Group) -> None:
+        """Render the prompt."""
         work = self._work[group.id]
         try:
             work.prompt = (Node(derive_id("prompt", group.task.id), None, self.render(group.task)),)
         except DataError as error:
             self._abandon(group, f"prompt_unreadable: {error.what}")
             return
-        room = None if self.settings.max_context is None else self.settings.max_context - self.settings.max_tokens
+        room = self.settings.room
         if room is not None and path_length(work.prompt) > room:
             self._abandon(
                 group, f"prompt_too_long: {path_length(work.prompt)} tokens, room for {room} before the longest answer"
             )
-        elif self.slots.seed is not None and (seed := self.slots.seed.seed(group, self.view)) is not None:
-            length = path_length(work.prompt) + sum(map(len, seed.segments))
-            if room is not None and length > room:
-                self._decide("seed", group.id, "leave_out", f"too_long: {length} tokens with it, room for {room}", group)
-                return
-            work.add_seed(group.id, seed)
-            self._decide("seed", group.id, "condition", seed.reason, group)
 
-    # ---- allocate and generate ---------------------------------------------------------------------------------
+    # ---- allocate ---------------------------------------------------------------------------------
 
     def _advance(self) -> None:
         """Allocate again to every open group whose stage has settled."""
         ready = [g for g in self.groups.values() if g.state is GroupState.OPEN and not self._work[g.id].open]
         if not ready:
             return
+        for group in ready:
+            self._end_growth(group)
         answered = self.slots.allocate.allocate(ready, self.view)
         for group in ready:
             allocation = answered.get(group.id) or Allocation(0, "the allocator gave no answer")
+            if allocation.n <= 0 and not allocation.park and (help_ := self._help(group)) is not None:
+                allocation = help_
             if allocation.park:
                 group.state, group.reason = GroupState.PARKED, allocation.reason
                 self._decide("allocate", group.id, "park", allocation.reason, group)
@@ -195,56 +193,39 @@ class Round(InFlight):
                 self._close_group(group, allocation.reason)
             elif group.stage >= self.settings.max_stages:
                 self._close_group(group, f"max_stages: {self.settings.max_stages} stages and the allocator still asks")
-            else:
-                self._generate(group, allocation.n, allocation.reason)
+            elif not self._generate(group, allocation.n, allocation.reason):
+                self._close_group(group, "budget: no further rollout fits")
 
-    def _generate(self, group: Group, n: int, reason: str) -> None:
-        work = self._work[group.id]
-        sampling, limit = self.slots.configure.configure(group, self.view)
-        base = work.prompt + work.seed_nodes
-        streams = self.slots.topology.streams(group, n, base, sampling, limit, self.view)
-        asked = sum(self._ask_stream(group, stream) for stream in streams)
+    def _generate(self, group: Group, n: int, reason: str) -> int:
+        """Ask for n rollouts of a group; returns how many were asked for (0 = the budget has room for none)."""
+        bases = self._bases(group, self._work[group.id], n)
+        how = self.slots.configure.configure(group, self.view)
+        asked = self._ask_all(group, bases, how)
         group.planned += asked
         group.stage += 1
         self._decide("allocate", group.id, "sample", reason, group, n=asked)
-        if asked == 0:
-            self._close_group(group, "budget: no further rollout fits")
+        return asked
 
-    def _ask_stream(self, group: Group, stream: Stream, attempt: int = 0, member: int | None = None) -> bool:
-        """Ask for one stream; False when the budget has no room for its worst case."""
-        work = self._work[group.id]
-        index = work.next_member if member is None else member
-        rollout_id = id_family("rollout", group.id)(index, attempt)
-        if not self.budget.reserve(rollout_id, stream.max_tokens):
-            return False
-        if member is None:
-            work.next_member += 1
-        key = sub_stream_key(self.view.seed, "sample", group.id, index, stream.branch, attempt)
-        request = Request(rollout_id, stream.path, stream.sampling, stream.max_tokens, key, self.stop_spec)
-        self._attempts[rollout_id] = attempt * 1_000_000 + index
-        self._emit(GenerateAsk(rollout_id, group.id, group.task.id, request), group)
-        return True
+    def _help(self, group: Group) -> Allocation | None:
+        """Rollouts that guidance asks for where the allocator would close the group."""
+        more = getattr(self.slots.seed, "more", None)
+        wanted: Allocation | None = (
+            more(group, self.view) if more is not None and group.stage < self.settings.max_stages else None
+        )
+        return wanted if wanted is not None and wanted.n > 0 else None
 
     def _failed(self, ask: Ask, event: Failed, group: Group) -> None:
-        """A failed request is asked again, on a fresh stream, a bounded number of times; an unjudged answer stays unscorable;
-        an injected answer that could not be scored is taken out, because its old log-probabilities belong to other weights."""
+        """A failed request is asked again a bounded number of times; an unjudged answer stays unscorable; an injected answer that
+        could not be scored is taken out, because its old log-probabilities belong to other weights."""
+        if isinstance(ask, GenerateAsk):
+            self._failed_generation(ask, event, group)
+            return
         if isinstance(ask, ScoreAsk):
             leave(group.members[event.id], Drop.FAILED)
             if (replaced := self._work[group.id].replaced.pop(event.id, None)) is not None:
                 restore_member(group.members[replaced])
-        if not isinstance(ask, GenerateAsk):
-            self._decide("round", event.id, "give_up", event.reason, group)
-            return
-        self.budget.settle(event.id, event.tokens)
-        self.failed[event.reason.split(":")[0]] += event.tokens
-        self.failed_context += event.context
-        attempt, index = divmod(self._attempts[event.id], 1_000_000)
-        request = ask.request
-        stream = Stream(request.path, request.sampling, request.max_new_tokens)
-        if attempt < self.settings.retries and self._ask_stream(group, stream, attempt + 1, index):
-            self._decide("round", event.id, "retry", event.reason, group, attempt=attempt + 1)
-        else:
-            self._decide("round", event.id, "give_up", f"{event.reason}, after {attempt + 1} attempts", group)
+        self._decide("round", event.id, "give_up", event.reason, group)
+        self._failed_other(event, group)
 
     # ---- close -------------------------------------------------------------------------------------------------
 

@@ -14,10 +14,11 @@ from pydantic import Field
 
 from gfcr.asks import Ask, CompareAsk, GenerateAsk
 from gfcr.context import Seed
+from gfcr.generate.growth import Growth, Sample
 from gfcr.registry import FrozenModel
 from gfcr.run.budget import Budget
 from gfcr.run.ledger import NOTHING
-from gfcr.types import Batch, Decision, Group, GroupState, Node, Normalise, Path, Rollout, Segment, Task, derive_id
+from gfcr.types import Batch, Decision, Group, GroupState, Node, Normalise, Path, Role, Rollout, Segment, Task, derive_id
 
 
 class Renderer(Protocol):
@@ -46,11 +47,23 @@ class RoundSettings(FrozenModel):
     """Times a failed request is asked again."""
     min_members: int = 2
     """A group that closes with fewer judged members is abandoned."""
+    worst: int | None = None
+    """Most tokens a group may generate in one allocation; None = K of the longest answers."""
     normalise: Normalise = Normalise.TOKEN_MEAN
     constant: float | None = None
     """Denominator of constant normalisation, in tokens; None for the other modes."""
     packed: bool = False
     """One row per group in the batch, shared tokens once (filter/pack.py)."""
+
+    @property
+    def group_tokens(self) -> int:
+        """Most tokens a group may generate in one allocation."""
+        return self.k * self.max_tokens if self.worst is None else self.worst
+
+    @property
+    def room(self) -> int | None:
+        """Most tokens before the longest answer; None = not known."""
+        return None if self.max_context is None else self.max_context - self.max_tokens
 
 
 class Phase(StrEnum):
@@ -61,6 +74,37 @@ class Phase(StrEnum):
 
 
 @dataclass(slots=True)
+class Growing:
+    """A growth and what the round keeps of it."""
+
+    growth: Growth
+    stage: int
+    """The group's, part of every name."""
+    pieces: dict[str, tuple[Sample, int]] = field(default_factory=dict)
+    """Outstanding pieces by request id, with the attempt."""
+    others: dict[str, str] = field(default_factory=dict)
+    """Names of plays and looks by ask id."""
+    done: dict[str, Rollout] = field(default_factory=dict)
+    """What was sampled, by piece."""
+    ids: dict[str, str] = field(default_factory=dict)
+    """Request id of each sampled piece."""
+    booked: set[str] = field(default_factory=set)
+    """Pieces whose cost is in a member's or among the discarded."""
+    wanted: int = 0
+
+    def copy(self) -> Growing:
+        return replace(
+            self,
+            growth=self.growth.copy(),
+            pieces=dict(self.pieces),
+            others=dict(self.others),
+            done=dict(self.done),
+            ids=dict(self.ids),
+            booked=set(self.booked),
+        )
+
+
+@dataclass(slots=True)
 class Work:
     """Outstanding work of one group."""
 
@@ -68,41 +112,46 @@ class Work:
     """Ids of unanswered asks."""
     next_member: int = 0
     prompt: Path = ()
-    seed_nodes: Path = ()
-    """Guidance after the prompt; empty for none."""
-    train_without: bool = False
-    """Train on the context without `seed_nodes`."""
+    hidden: set[str] = field(default_factory=set)
+    """Nodes that are left out of the context a rollout is trained under."""
+    guided: set[str] = field(default_factory=set)
+    """Nodes that tell something about the task besides the prompt."""
     replaced: dict[str, str] = field(default_factory=dict)
     """Injected rollout id -> id of the member it took the place of."""
+    growing: Growing | None = None
+    """The growth of the present allocation; None for independent streams."""
 
-    def add_seed(self, group_id: str, seed: Seed) -> None:
-        """Put what conditions generation after the prompt."""
-        parent = self.prompt[-1].id
-        for i, segment in enumerate(seed.segments):
-            node = Node(derive_id("seed", group_id, i), parent, segment)
-            self.seed_nodes, parent = (*self.seed_nodes, node), node.id
-        self.train_without = seed.train_without
+    def seeded(self, group_id: str, seed: Seed) -> Path:
+        """The prompt with what conditions generation after it; equal seeds give equal nodes."""
+        path = self.prompt
+        for segment in seed.segments:
+            content = segment.ids.tobytes()
+            node = Node(derive_id("seed", group_id, path[-1].id, segment.kind, content), path[-1].id, segment)
+            path = (*path, node)
+            if seed.train_without:
+                self.hidden.add(node.id)
+            if seed.role is Role.GUIDED:
+                self.guided.add(node.id)
+        return path
 
     def trained(self, rollout: Rollout) -> Rollout:
         """The rollout with the context it is trained under."""
-        if not self.train_without or not self.seed_nodes or rollout.train_path is not None:
+        if not self.hidden or rollout.train_path is not None or not any(node.id in self.hidden for node in rollout.path):
             return rollout
-        guided = {node.id for node in self.seed_nodes}
-        return replace(rollout, train_path=tuple(node for node in rollout.path if node.id not in guided))
+        return replace(rollout, train_path=tuple(node for node in rollout.path if node.id not in self.hidden))
 
-    def state(self) -> dict[str, Any]:
-        return {
-            "open": sorted(self.open),
-            "next_member": self.next_member,
-            "prompt": self.prompt,
-            "seed_nodes": self.seed_nodes,
-            "train_without": self.train_without,
-            "replaced": dict(self.replaced),
-        }
+    def role(self, rollout: Rollout) -> Role:
+        return Role.GUIDED if self.guided and any(node.id in self.guided for node in rollout.path) else Role.FRESH
 
-    @classmethod
-    def of(cls, state: Mapping[str, Any]) -> Work:
-        return cls(**{**state, "open": set(state["open"]), "replaced": dict(state["replaced"])})
+    def copy(self) -> Work:
+        return replace(
+            self,
+            open=set(self.open),
+            hidden=set(self.hidden),
+            guided=set(self.guided),
+            replaced=dict(self.replaced),
+            growing=None if self.growing is None else self.growing.copy(),
+        )
 
 
 def copy_group(group: Group) -> Group:
@@ -137,7 +186,7 @@ def why_empty(groups: Mapping[str, Group], budget: Budget, settings: RoundSettin
     """Why a round ends without one closed group."""
     if groups:
         return "all_abandoned: " + likely_causes(groups.values())
-    limit = budget.affordable(settings.k * settings.max_tokens)
+    limit = budget.affordable(settings.group_tokens)
     return "budget" if limit is not None and limit < settings.min_groups else "no_tasks"
 
 
@@ -178,7 +227,7 @@ class InFlight:
             "reason": self.reason,
             "asks": dict(self._asks),
             "attempts": dict(self._attempts),
-            "work": {g: work.state() for g, work in self._work.items()},
+            "work": {g: work.copy() for g, work in self._work.items()},
             "batch": self._batch,
         }
 
@@ -189,7 +238,7 @@ class InFlight:
         self.decisions, self.failed, self.reason = list(state["decisions"]), Counter(state["failed"]), state["reason"]
         self.failed_context = state["failed_context"]
         self._attempts, self._batch = dict(state["attempts"]), state["batch"]
-        self._work = {g: Work.of(work) for g, work in state["work"].items()}
+        self._work = {g: work.copy() for g, work in state["work"].items()}
         self._asks = {
             i: CompareAsk(i, self.groups[i]) if isinstance(ask, CompareAsk) else ask for i, ask in state["asks"].items()
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gfcr.context import View
+from gfcr.context import Configuration, View
 from gfcr.types import Group, Sampling
 
 
@@ -10,7 +10,7 @@ class FixedConfiguration:
     """The recipe's sampling law and longest answer."""
 
     def __init__(self, sampling: Sampling, max_tokens: int) -> None:
-        self.sampling, self.max_tokens = sampling, max_tokens
+        self.how = Configuration(sampling, max_tokens)
 
-    def configure(self, group: Group, view: View) -> tuple[Sampling, int]:
-        return self.sampling, self.max_tokens
+    def configure(self, group: Group, view: View) -> Configuration:
+        return self.how

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gfcr.context import View
-from gfcr.types import Group, Sampling, Task
+from gfcr.context import Configuration, View
+from gfcr.types import Group, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Allocator(Protocol):
 class Configurator(Protocol):
     """Sampling law and length of a group's rollouts."""
 
-    def configure(self, group: Group, view: View) -> tuple[Sampling, int]: ...
+    def configure(self, group: Group, view: View) -> Configuration: ...
 
 
 class Action(StrEnum):

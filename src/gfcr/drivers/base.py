@@ -7,11 +7,28 @@ with the tokens it had cost.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Protocol
 
-from gfcr.asks import Ask, CompareAsk, Compared, Failed, GenerateAsk, Generated, JudgeAsk, Judged, ScoreAsk, Scored
+from gfcr.asks import (
+    Answered,
+    Ask,
+    CompareAsk,
+    Compared,
+    Failed,
+    GenerateAsk,
+    Generated,
+    JudgeAsk,
+    Judged,
+    PlayAsk,
+    ScoreAsk,
+    Scored,
+)
 from gfcr.control.slots import Action, Prefix
 from gfcr.drivers.assemble import Growing
-from gfcr.engine.contract import Engine
+from gfcr.engine.contract import Engine, Request
+from gfcr.environments.acts import Act, Acted
 from gfcr.filter.cascade import Cascade
 from gfcr.filter.slots import GroupJudge
 from gfcr.round import Round
@@ -22,32 +39,82 @@ MAX_IDLE_STEPS = 10_000
 engine may prefill for a while)."""
 
 
-class Driver:
-    """Answers a round's asks with an engine, a cascade and, where the recipe has one, a judge."""
+class Plays(Protocol):
+    """Who plays acts of environments (environments/host.py)."""
 
-    def __init__(self, engine: Engine, cascade: Cascade, clock: Callable[[], float], judge: GroupJudge | None = None) -> None:
-        self.engine, self.cascade, self.clock, self.judge = engine, cascade, clock, judge
+    def start(self, act: Act) -> Future[Acted]:
+        """Begin an act. The future never raises: what breaks is in its `error`."""
+
+
+class Driver:
+    """Answers a round's asks with an engine, a cascade and, where the recipe has them, a judge and environments."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        cascade: Cascade,
+        clock: Callable[[], float],
+        judge: GroupJudge | None = None,
+        plays: Plays | None = None,
+    ) -> None:
+        self.engine, self.cascade, self.clock, self.judge, self.plays = engine, cascade, clock, judge, plays
+        self._forks = "fork" in engine.capabilities().features
+        self._retained: list[str] = []
+        """Requests that the engine was told to keep, because forks may follow."""
+        self._playing: dict[str, Future[Acted]] = {}
         self._growing: dict[str, Growing] = {}
         """Requests in the engine, in ask order."""
         self._idle = 0
         """Engine steps in a row that gave nothing."""
 
     def submit(self, round_: Round, asks: Iterable[Ask]) -> None:
-        """Hand generation asks to the engine; one it refuses fails at once."""
+        """Hand generation asks to the engine, and acts to the environments; what is refused fails at once."""
         for ask in asks:
             if isinstance(ask, GenerateAsk):
                 try:
-                    self.engine.submit(ask.request)
+                    self._hand_over(ask.request)
                 except ValueError as error:
                     round_.tell(Failed(ask.id, f"refused: {error}"))
                 else:
                     self._growing[ask.id] = Growing(ask, self.clock())
+            elif isinstance(ask, PlayAsk):
+                if self.plays is None:
+                    round_.tell(Failed(ask.id, "no_environment: the recipe names none (generate.environment)"))
+                else:
+                    self._playing[ask.id] = self.plays.start(ask.act)
+
+    def _hand_over(self, request: Request) -> None:
+        """Submit; a fork whose parent the engine no longer keeps computes its prefix itself."""
+        if not self._forks and (request.fork_of is not None or request.retain):
+            request = replace(request, fork_of=None, fork_at=0, retain=False)
+        if request.retain:
+            self._retained.append(request.id)
+        if request.fork_of is None:
+            self.engine.submit(request)
+            return
+        try:
+            self.engine.submit(request)
+        except ValueError:
+            self.engine.submit(replace(request, fork_of=None, fork_at=0))
+
+    def release(self) -> None:
+        """Let the engine drop what it kept for forks: nothing of it outlives a round."""
+        for request in self._retained:
+            self.engine.cancel(request)
+        self._retained.clear()
 
     def answer(self, round_: Round, asks: Sequence[Ask]) -> None:
-        """Judge, compare and score what the round asks for. All judgements are asked for at once and told in ask order."""
+        """Judge, compare and score what the round asks for, and tell what its acts came to. All judgements are asked for at once and
+        told in ask order."""
         scores: list[ScoreAsk] = []
-        signals = iter(self.cascade.judge_all([(ask.task, ask.rollout) for ask in asks if isinstance(ask, JudgeAsk)]))
+        judged = [ask for ask in asks if isinstance(ask, JudgeAsk)]
+        given = {ask.rollout.id: ask.given for ask in judged if ask.given is not None}
+        signals = iter(self.cascade.judge_all([(ask.task, ask.rollout) for ask in judged], given=given))
         for ask in asks:
+            if isinstance(ask, PlayAsk):
+                if (playing := self._playing.pop(ask.id, None)) is not None:
+                    round_.tell(Answered(ask.id, playing.result()))
+                continue
             if isinstance(ask, JudgeAsk):
                 round_.tell(Judged(ask.id, next(signals)))
             elif isinstance(ask, CompareAsk):

@@ -6,27 +6,20 @@ order of events is the engine's order of completion, ties in ask order; times ar
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from gfcr.asks import Ask
 from gfcr.drivers.base import Driver
-from gfcr.engine.contract import Engine
-from gfcr.filter.cascade import Cascade
-from gfcr.filter.slots import GroupJudge
 from gfcr.round import Round
 
 
 class StreamDriver(Driver):
     """Drives a round to its end, completion by completion. `clock`: seconds, e.g. the scripted engine's `now`."""
 
-    def __init__(self, engine: Engine, cascade: Cascade, clock: Callable[[], float], judge: GroupJudge | None = None) -> None:
-        super().__init__(engine, cascade, clock, judge)
-
     def drive(self, round_: Round) -> None:
         """Run the round; afterwards `round_.ready()` is its batch, or None with `round_.reason`."""
         while True:
             asks: list[Ask] = round_.ask()
             if round_.done:
+                self.release()
                 return
             self.submit(round_, asks)
             self.answer(round_, asks)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from time import perf_counter
 
-from gfcr.drivers.base import Driver
+from gfcr.drivers.base import Driver, Plays
 from gfcr.engine.contract import Engine
 from gfcr.filter.cascade import Cascade
 from gfcr.filter.slots import GroupJudge
@@ -18,14 +18,15 @@ from gfcr.round import Round
 class WaveDriver(Driver):
     """Drives a round to its end, wave by wave."""
 
-    def __init__(self, engine: Engine, cascade: Cascade, judge: GroupJudge | None = None) -> None:
-        super().__init__(engine, cascade, perf_counter, judge)
+    def __init__(self, engine: Engine, cascade: Cascade, judge: GroupJudge | None = None, plays: Plays | None = None) -> None:
+        super().__init__(engine, cascade, perf_counter, judge, plays)
 
     def drive(self, round_: Round) -> None:
         """Run the round; afterwards `round_.ready()` is its batch, or None with `round_.reason`."""
         while True:
             asks = round_.ask()
             if round_.done:
+                self.release()
                 return
             if not asks:
                 raise RuntimeError(f"round {round_.number} waits for {len(round_.outstanding())} answers that nobody owes")

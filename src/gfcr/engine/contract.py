@@ -45,6 +45,8 @@ class Request:
     """A live or retained request whose computed prefix is shared up to `fork_at`; None = an own stream."""
     fork_at: int = 0
     """Flat token offset where the fork leaves its parent; `path` starts with the parent's first `fork_at` tokens."""
+    later: tuple[tuple[int, Sampling], ...] = ()
+    """(new tokens so far, law from there on), ascending; engines with the feature `laws` only."""
     retain: bool = False
     """Keep what was computed for it after it ends, because forks may follow; dropped at `load`, by `cancel(id)` of the
     ended request, or when the engine's room for it is full (a fork then computes its prefix itself)."""
@@ -135,7 +137,7 @@ class Capabilities:
     name: str
     features: frozenset[str]
     """Of: `cancel`, `resume`, `fork`, `score`, `processed_logprobs`, `kept_mass`, `entropy`, `stop_strings`,
-    `penalties`, `deterministic`, `versions`, `fingerprint`, `adapters`."""
+    `penalties`, `deterministic`, `versions`, `fingerprint`, `adapters`, `laws`."""
     max_length: int
     """Longest context plus answer in tokens."""
     vocabulary: int

@@ -33,7 +33,7 @@ def admit(group: Group, settings: AdmissionSettings) -> None:
             member.in_baseline = member.in_loss = False
         elif member.signals.reward is None:
             leave(member, Drop.UNSCORABLE)
-        elif settings.overlong == "mask" and member.rollout.stop.truncated and member.fresh:
+        elif settings.overlong == "mask" and member.rollout.stop.truncated and member.sampled:
             leave(member, Drop.OVERLONG)
         elif not member.in_loss:
             member.drop = Drop.NO_LOSS

@@ -9,7 +9,7 @@ given, so nothing depends on which judgement ends first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any
@@ -22,11 +22,13 @@ from gfcr.filter.cascade_settings import CascadeSettings
 from gfcr.filter.judging import BUDGET_SPENT, Judging
 from gfcr.filter.places import with_evidence
 from gfcr.filter.slots import StepScorer, Verifier
+from gfcr.generate.growth import Given
 from gfcr.run.seeds import stream_key
 from gfcr.types import Rollout, SegmentKind, Signals, Status, StepScore, Task, Verdict
 
 COSTS = (0.001, 0.05)
 """Seconds a call is taken to cost where nothing is declared: of a bounded verifier, of one in processes of its own."""
+NOTHING = Given()
 SLICE = 64
 """Calls between looks at a verification budget that only the calls themselves tell (seconds, tokens)."""
 
@@ -44,6 +46,7 @@ class _Case:
     decided: str = ""
     """The gate or verifier whose word counts; empty = none decided."""
     open: bool = True
+    given: Given = NOTHING
 
 
 class Cascade:
@@ -73,10 +76,14 @@ class Cascade:
     def judge(self, task: Task, rollout: Rollout, training: bool = True) -> Signals:
         return self.judge_all([(task, rollout)], training)[0]
 
-    def judge_all(self, items: Sequence[tuple[Task, Rollout]], training: bool = True) -> list[Signals]:
+    def judge_all(
+        self, items: Sequence[tuple[Task, Rollout]], training: bool = True, given: Mapping[str, Given] | None = None
+    ) -> list[Signals]:
         """Signals of each, in order. Not `training` (held-out evaluation): nothing is escalated, no budget limits, and the cost is booked
-        apart."""
+        apart. `given`: what an environment said of a rollout, by its id; its verdict speaks through the verifier `environment`."""
         cases = [_Case(task, r, own_text(r, self.decode, self.stops, self.keep_stop)) for task, r in items]
+        for case in cases if given else ():
+            case.given = (given or {}).get(case.rollout.id, NOTHING)
         for gate in self.gates:
             for case, verdict in self._stage(gate, [c for c in cases if c.open], training):
                 if verdict.status is not Status.SCORED:
@@ -93,6 +100,9 @@ class Cascade:
             self._escalate(cases, [v.name for v in order], order[-1])
         out = [self._signals(case) for case in cases]
         self._steps(cases, out, training)
+        for i, case in enumerate(cases):
+            if case.given.steps:
+                out[i] = replace(out[i], steps=(*out[i].steps, *case.given.steps))
         return [with_evidence(signals, case.rollout, self.decode) for signals, case in zip(out, cases)]
 
     def close(self) -> None:
@@ -144,8 +154,12 @@ class Cascade:
                 verdicts = [Verdict(judge.name, judge.version, Status.UNSCORABLE, evidence=spent)] * len(part)
                 self.judging.skipped[judge.name] += len(part)
             else:
-                asked = [(c.task, c.text, c.rollout.stop) for c in part]
-                verdicts = ask(judge, asked, self.workers, [c.rollout.id for c in part])
+                known = [c.given.verdict if getattr(judge, "of_environment", False) else None for c in part]
+                asked = [c for c, verdict in zip(part, known) if verdict is None]
+                said = iter(
+                    ask(judge, [(c.task, c.text, c.rollout.stop) for c in asked], self.workers, [c.rollout.id for c in asked])
+                )
+                verdicts = [next(said) if verdict is None else verdict for verdict in known]
                 seconds, tokens = sum(v.seconds for v in verdicts), sum(v.tokens for v in verdicts)
                 self.judging.book(judge.name, training, len(part), seconds, tokens)
             for case, verdict in zip(part, verdicts):

@@ -10,7 +10,7 @@ from gfcr.types import Group
 
 def shuffle_signals(groups: Sequence[Group], seed: int, round_number: int) -> None:
     """Permute the members' signals in place, over all groups together; their multiset is unchanged."""
-    members = [m for g in groups for m in g.fresh()]
+    members = [m for g in groups for m in g.members.values() if m.sampled]
     order = generator(seed, "shuffle", round_number).permutation(len(members))
     signals = [m.signals for m in members]
     for member, source in zip(members, order):

@@ -9,6 +9,7 @@ objects, so that what several leaves have in common is decoded once, stored once
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -147,11 +148,25 @@ class Growth(Protocol):
     def tell(self, outcome: Outcome) -> Sequence[Want]:
         """What it wants next; empty while it waits for more outcomes, and at its end."""
 
-    def state(self) -> Any:
-        """All it keeps, as a copy that later events do not change (frozen parts shared)."""
+    def copy(self) -> Growth:
+        """One like it, which later events to this one do not change."""
 
-    def restore(self, state: Any) -> None:
-        """Go on from `state()`; what is outstanding is asked again by the round."""
+
+class Copied:
+    """`copy` for growths that keep their state in containers and frozen objects."""
+
+    def copy(self) -> Any:
+        new = object.__new__(type(self))
+        new.__dict__.update({name: _copied(value) for name, value in self.__dict__.items()})
+        return new
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Copied):
+        return value.copy()
+    if isinstance(value, dict):
+        return type(value)({key: _copied(inner) for key, inner in value.items()})
+    return type(value)(_copied(inner) for inner in value) if isinstance(value, (list, set, deque)) else value
 
 
 # ---- shared means --------------------------------------------------------------------------------------------------------

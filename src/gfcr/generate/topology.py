@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pydantic import Field
 
-from gfcr.context import Build, Stream, View
+from gfcr.context import Build, Configuration, Stream, View
 from gfcr.registry import Faithfulness, FrozenModel, Settings, Slot, method
-from gfcr.types import Group, Path, Sampling
+from gfcr.types import Group, Path
 
 
 class _Independent:
-    """n independent streams from the same context."""
+    """Independent streams."""
 
-    def streams(self, group: Group, n: int, base: Path, sampling: Sampling, max_tokens: int, view: View) -> list[Stream]:
-        return [Stream(base, sampling, max_tokens)] * n
+    def streams(self, group: Group, bases: Sequence[Path], how: Configuration, view: View) -> list[Stream]:
+        return [Stream(base, how.sampling, how.max_tokens, how.later) for base in bases]
 
 
 @method(

@@ -159,7 +159,7 @@ class Rounds:
         if self._next < self.stored:
             return False
         settings, steps = self.parts.round_settings, self.recipe.budget.steps
-        affordable = self.budget.affordable(settings.k * settings.max_tokens)
+        affordable = self.budget.affordable(settings.group_tokens)
         if steps is not None and self.round >= steps:
             self.ended = "steps"
         elif affordable is not None and affordable < settings.min_groups:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from gfcr.filter.judging import Judging
-from gfcr.types import COST_FIELDS, Cost, Drop, Group, GroupState
+from gfcr.types import COST_FIELDS, Cost, Drop, Group, GroupState, Member, SegmentKind
 
 NOTHING = Cost()
 
@@ -39,10 +39,12 @@ class Ledger:
         sums = Counter[str]()
         wasted = Counter[str]()
         for group in groups:
+            trained = _trained_nodes(group)
+            booked: set[str] = set()
             for member in group.members.values():
                 if member.drop is not None:
                     self.drops[member.drop] += 1
-                if not member.fresh:
+                if not member.sampled:
                     continue
                 cost = member.rollout.cost
                 self.stops[member.rollout.stop] += 1
@@ -51,9 +53,13 @@ class Ledger:
                 sums["cached"] += cost.cached
                 sums["env_steps"] += cost.env_steps
                 sums["judged"] += cost.judged + sum(verdict.tokens for verdict in member.signals.verdicts.values())
-                reached = group.state is GroupState.CLOSED and member.credit is not None and member.drop is None
-                if not reached and cost.generated:
-                    wasted[member.drop or group.state] += cost.generated
+                own = [node for node in member.rollout.path if node.id not in booked]
+                booked.update(node.id for node in own)
+                if not _reached(group, member) and cost.generated:
+                    # what it shares with a member in the loss was trained on
+                    kept = sum(len(node.segment) for node in own if node.id in trained)
+                    if kept < cost.generated:
+                        wasted[member.drop or group.state] += cost.generated - kept
         for reason, tokens in failed.items():
             sums["generated"] += tokens
             wasted[reason or Drop.FAILED] += tokens
@@ -75,3 +81,19 @@ class Ledger:
         self.discarded, self.stops = Counter(state["discarded"]), Counter(state["stops"])
         self.drops, self.decisions = Counter(state["drops"]), Counter(state["decisions"])
         self.judging.load_state_dict(state.get("judging", {}))
+
+
+def _reached(group: Group, member: Member) -> bool:
+    """Whether the member's tokens are in a loss."""
+    return group.state is GroupState.CLOSED and member.credit is not None and member.drop is None
+
+
+def _trained_nodes(group: Group) -> set[str]:
+    """Sampled nodes on the paths of members that reached the loss."""
+    return {
+        node.id
+        for member in group.members.values()
+        if _reached(group, member)
+        for node in member.rollout.path
+        if node.segment.kind is SegmentKind.ACTION
+    }

@@ -197,7 +197,7 @@ class Session:
     def _decide_end(self, round_: Round) -> None:
         """Whether another round can start."""
         settings, steps = self.parts.round_settings, self.recipe.budget.steps
-        affordable = self.budget.affordable(settings.k * settings.max_tokens)
+        affordable = self.budget.affordable(settings.group_tokens)
         if steps is not None and self.step >= steps:
             self.ended = "steps"
         elif affordable is not None and affordable < settings.min_groups:

@@ -18,6 +18,9 @@ from gfcr.types.task import Task
 
 class Role(StrEnum):
     FRESH = "fresh"
+    GUIDED = "guided"
+    """Sampled under guidance that tells something about the task (a hint, an example): says nothing about how hard the task is
+    without it, so no posterior and no zero-variance test of difficulty reads it."""
     RESUMED = "resumed"
     REPLAYED = "replayed"
     INJECTED = "injected"
@@ -113,7 +116,13 @@ class Member:
 
     @property
     def fresh(self) -> bool:
+        """Sampled for its group, by the policy alone."""
         return self.role in (Role.FRESH, Role.RESUMED)
+
+    @property
+    def sampled(self) -> bool:
+        """Sampled for its group, with or without guidance: its tokens were generated for it."""
+        return self.role in (Role.FRESH, Role.GUIDED, Role.RESUMED)
 
 
 @dataclass(slots=True, eq=False)

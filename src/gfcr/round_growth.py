@@ -1,0 +1,268 @@
+"""How a round has its groups' rollouts generated: bases, independent streams, and growths (trees, turns, second attempts).
+
+Invariants: every request reserves its worst case first; a request is tried a bounded number of times; what a growth is refused it is
+told as Lost; every sampled piece is booked once, with the first leaf that goes through it, or as discarded with a reason.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import replace
+
+from gfcr.asks import Answered, Ask, Failed, GenerateAsk, Generated, JudgeAsk, Judged, PlayAsk
+from gfcr.context import Configuration, Seed, Stream, View
+from gfcr.engine.contract import Request, StopSpec
+from gfcr.filter.admission import leave
+from gfcr.generate.growth import Leaf, Look, Lost, Outcome, Piece, Play, Played, Sample, Seen, Spill, Want
+from gfcr.generate.slots import GrowingTopology
+from gfcr.round_state import Growing, InFlight, RoundSettings, Work
+from gfcr.run.budget import Budget
+from gfcr.run.seeds import stream_key, sub_stream_key
+from gfcr.slots import Slots
+from gfcr.types import Cost, Drop, Group, Member, Path, Rollout, StopReason, Times, derive_id, id_family, path_length
+
+MOST_WANTS = 100_000
+"""Things one growth may want; more is a fault of its topology."""
+
+
+class Generating(InFlight):
+    """The part of a round between an allocation and a member."""
+
+    number: int
+    slots: Slots
+    settings: RoundSettings
+    view: View
+    stop_spec: StopSpec
+
+    def __init__(self, budget: Budget) -> None:
+        super().__init__(budget)
+
+    # ---- bases and independent streams -------------------------------------------------------------------------
+
+    def _bases(self, group: Group, work: Work, n: int) -> list[Path]:
+        """The context of each of n rollouts: the prompt, and what the seed slot puts after it where it fits."""
+        seeder = self.slots.seed
+        if seeder is None:
+            return [work.prompt] * n
+        seeds = seeder.seed(group, n, self.view)
+        if len(seeds) != n:
+            raise ValueError(
+                f"generate.seed gave {len(seeds)} seeds for {n} rollouts of group {group.id}; give one each, or None"
+            )
+        told: set[Seed] = set()
+        bases = []
+        for seed in seeds:
+            base = work.prompt
+            if seed is not None and not (fits := self._room_for(base, seed)):
+                if seed not in told:
+                    self._decide(
+                        "seed", group.id, "leave_out", f"too_long: no room for {sum(map(len, seed.segments))} tokens", group
+                    )
+            elif seed is not None and fits:
+                base = work.seeded(group.id, seed)
+                if seed not in told:
+                    self._decide("seed", group.id, "condition", seed.reason, group)
+            if seed is not None:
+                told.add(seed)
+            bases.append(base)
+        return bases
+
+    def _room_for(self, base: Path, seed: Seed) -> bool:
+        room = self.settings.room
+        return room is None or path_length(base) + sum(map(len, seed.segments)) <= room
+
+    def _ask_stream(self, group: Group, stream: Stream, attempt: int = 0, member: int | None = None) -> bool:
+        """Ask for one stream; False when the budget has no room for its worst case."""
+        work = self._work[group.id]
+        index = work.next_member if member is None else member
+        rollout_id = id_family("rollout", group.id)(index, attempt)
+        if not self.budget.reserve(rollout_id, stream.max_tokens):
+            return False
+        if member is None:
+            work.next_member += 1
+        key = sub_stream_key(self.view.seed, "sample", group.id, index, 0, attempt)
+        request = Request(rollout_id, stream.path, stream.sampling, stream.max_tokens, key, self.stop_spec, later=stream.later)
+        self._attempts[rollout_id] = attempt * 1_000_000 + index
+        self._emit(GenerateAsk(rollout_id, group.id, group.task.id, request), group)
+        return True
+
+    def _ask_all(self, group: Group, bases: list[Path], how: Configuration) -> int:
+        """Ask for one rollout per base; returns how many the budget let through."""
+        topology = self.slots.topology
+        if not isinstance(topology, GrowingTopology):
+            return sum(self._ask_stream(group, stream) for stream in topology.streams(group, bases, how, self.view))
+        work = self._work[group.id]
+        growth = topology.grow(group, bases, how, self.view)
+        work.growing = Growing(growth, group.stage)
+        self._pursue(group, growth.start())
+        return len(bases) if work.open else 0
+
+    # ---- growths -----------------------------------------------------------------------------------------------
+
+    def _pursue(self, group: Group, wants: Iterable[Want]) -> None:
+        """Ask for what a growth wants, and tell it at once what it cannot have."""
+        growing = self._work[group.id].growing
+        assert growing is not None
+        todo = deque(wants)
+        while todo:
+            growing.wanted += 1
+            if growing.wanted > MOST_WANTS:
+                raise RuntimeError(
+                    f"the topology's growth of group {group.id} wants more than {MOST_WANTS} things; it has no end"
+                )
+            want = todo.popleft()
+            if isinstance(want, Leaf):
+                self._leaf(group, growing, want)
+            elif isinstance(want, Spill):
+                self._spill(growing, want.piece, want.reason)
+            elif isinstance(want, Sample):
+                if not self._ask_piece(group, growing, want, 0):
+                    todo += growing.growth.tell(Lost(want.name, f"budget: no room for {want.max_tokens} tokens"))
+            else:
+                self._ask_other(group, growing, want)
+
+    def _ask_piece(self, group: Group, growing: Growing, want: Sample, attempt: int) -> bool:
+        """Ask for a piece; False when the budget has no room for its worst case."""
+        name = f"{growing.stage}.{want.name}"
+        piece_id = derive_id("piece", group.id, name, attempt)
+        if piece_id in self._asks or want.name in growing.done:
+            raise ValueError(
+                f"the growth of group {group.id} asks for the piece {want.name!r} twice; give each a name of its own"
+            )
+        if not self.budget.reserve(piece_id, want.max_tokens):
+            return False
+        stop = replace(self.stop_spec, strings=(*self.stop_spec.strings, *want.strings)) if want.strings else self.stop_spec
+        parent = growing.ids.get(want.fork_of) if want.fork_of else None
+        request = Request(
+            piece_id,
+            want.path,
+            want.sampling,
+            want.max_tokens,
+            stream_key(self.view.seed, "sample", group.id, name, attempt),
+            stop,
+            fork_of=parent,
+            fork_at=want.fork_at if parent else 0,
+            later=want.later,
+            retain=want.retain,
+        )
+        growing.pieces[piece_id] = want, attempt
+        self._emit(GenerateAsk(piece_id, group.id, group.task.id, request), group)
+        return True
+
+    def _ask_other(self, group: Group, growing: Growing, want: Play | Look) -> None:
+        ask_id = derive_id("want", group.id, growing.stage, want.name)
+        if ask_id in self._asks or ask_id in growing.others:
+            raise ValueError(f"the growth of group {group.id} asks for {want.name!r} twice; give each a name of its own")
+        growing.others[ask_id] = want.name
+        ask: Ask = PlayAsk(ask_id, group.id, want.act) if isinstance(want, Play) else self._look(group, ask_id, want)
+        self._emit(ask, group)
+
+    @staticmethod
+    def _look(group: Group, ask_id: str, want: Look) -> JudgeAsk:
+        return JudgeAsk(ask_id, group.id, group.task, Rollout(ask_id, group.task.id, want.path, want.stop))
+
+    def _grown(self, group: Group, event: Generated | Judged | Answered) -> bool:
+        """Tell a group's growth what it asked for; False when it did not ask for this."""
+        growing = self._work[group.id].growing
+        if growing is None:
+            return False
+        outcome: Outcome
+        if isinstance(event, Generated):
+            if (found := growing.pieces.pop(event.id, None)) is None:
+                return False
+            rollout = event.rollout
+            growing.done[found[0].name], growing.ids[found[0].name] = rollout, event.id
+            outcome = Piece(found[0].name, rollout.path, rollout.stop, rollout.seed)
+        elif (name := growing.others.get(event.id)) is None:
+            return False
+        else:
+            outcome = Seen(name, event.signals) if isinstance(event, Judged) else Played(name, event.acted)
+        self._pursue(group, growing.growth.tell(outcome))
+        return True
+
+    def _leaf(self, group: Group, growing: Growing, leaf: Leaf) -> None:
+        """A finished rollout becomes a member, and is judged."""
+        work = self._work[group.id]
+        cost, queued, generated = leaf.cost, [], []
+        for name in leaf.pieces:
+            piece = growing.done[name]
+            queued.append(piece.times.queued)
+            generated.append(piece.times.generated)
+            if name not in growing.booked:
+                growing.booked.add(name)
+                cost = cost + piece.cost
+        rollout = Rollout(
+            derive_id("rollout", group.id, f"{growing.stage}.{leaf.name}"),
+            group.task.id,
+            leaf.path,
+            leaf.stop,
+            train_path=leaf.train_path,
+            state_keys=leaf.state_keys,
+            seed=leaf.seed,
+            cost=cost,
+            times=Times(min(queued, default=0.0), max(generated, default=0.0)),
+            meta=leaf.meta,
+        )
+        self._joined(group, rollout, leaf)
+        work.next_member += 1
+
+    def _joined(self, group: Group, rollout: Rollout, leaf: Leaf | None = None) -> None:
+        """A rollout becomes a member of its group; it is judged unless it was ended on purpose, or is judged already."""
+        work = self._work[group.id]
+        if rollout.id in group.members:
+            raise ValueError(
+                f"the growth of group {group.id} gives the leaf {leaf.name if leaf else ''!r} twice; name each anew"
+            )
+        member = group.members[rollout.id] = Member(work.trained(rollout), work.role(rollout))
+        if rollout.stop is StopReason.PRUNED:  # out of the loss: no verdict about the policy
+            leave(member, Drop.PRUNED)
+        elif leaf is not None and leaf.judged is not None:
+            member.signals = replace(leaf.judged, steps=(*leaf.judged.steps, *leaf.given.steps))
+        else:
+            self._emit(JudgeAsk(rollout.id, group.id, group.task, member.rollout, leaf.given if leaf else None), group)
+
+    def _spill(self, growing: Growing, name: str, reason: str) -> None:
+        piece = growing.done.get(name)
+        if piece is not None and name not in growing.booked:
+            growing.booked.add(name)
+            self.failed[reason.split(":")[0]] += piece.cost.generated
+            self.failed_context = self.failed_context + Cost(prefilled=piece.cost.prefilled, cached=piece.cost.cached)
+
+    def _end_growth(self, group: Group) -> None:
+        """Book what no leaf went through."""
+        work = self._work[group.id]
+        if work.growing is not None:
+            for name in work.growing.done:
+                self._spill(work.growing, name, Drop.PRUNED)
+            work.growing = None
+
+    # ---- failures ----------------------------------------------------------------------------------------------
+
+    def _failed_generation(self, ask: GenerateAsk, event: Failed, group: Group) -> None:
+        """A failed request is asked again, on a fresh stream, a bounded number of times."""
+        self.budget.settle(event.id, event.tokens)
+        self.failed[event.reason.split(":")[0]] += event.tokens
+        self.failed_context += event.context
+        growing = self._work[group.id].growing
+        piece = growing.pieces.pop(event.id, None) if growing is not None else None
+        if piece is not None and growing is not None:
+            want, attempt = piece
+            again = attempt < self.settings.retries and self._ask_piece(group, growing, want, attempt + 1)
+        else:
+            attempt, index = divmod(self._attempts[event.id], 1_000_000)
+            request = ask.request
+            stream = Stream(request.path, request.sampling, request.max_new_tokens, request.later)
+            again = attempt < self.settings.retries and self._ask_stream(group, stream, attempt + 1, index)
+        if again:
+            self._decide("round", event.id, "retry", event.reason, group, attempt=attempt + 1)
+            return
+        self._decide("round", event.id, "give_up", f"{event.reason}, after {attempt + 1} attempts", group)
+        if piece is not None and growing is not None:
+            self._pursue(group, growing.growth.tell(Lost(piece[0].name, event.reason)))
+
+    def _failed_other(self, event: Failed, group: Group) -> None:
+        """A play or a look that will not come."""
+        growing = self._work[group.id].growing
+        if growing is not None and (name := growing.others.get(event.id)) is not None:
+            self._pursue(group, growing.growth.tell(Lost(name, event.reason)))
