@@ -158,7 +158,7 @@ def test_every_law_trains_on_the_probabilities_it_sampled_with(law: str, tmp_pat
         stats = run.metrics()[1]
     segments = [n.segment for g in groups for m in g.members.values() for n in m.rollout.path if n.segment.logprobs is not None]
     assert segments and all(np.isfinite(s.logprobs).all() and (s.logprobs <= 0).all() for s in segments)
-    assert all(s.sampling == session.parts.slots.configure.sampling for s in segments)
+    assert all(s.sampling == session.parts.slots.configure.how.sampling for s in segments)
     if law.startswith("top"):
         assert all("kept_mass" in s.tracks for s in segments)
     if law == "stop string":
