@@ -37,7 +37,7 @@ class TasksSection(FrozenModel):
     """`programs`: a pool of the lab domain. `file`: JSONL, parquet or CSV, or a directory of `datasets`' save_to_disk.
     `reasoning-gym`: procedural data sets, see `gym`."""
     pool: str = "D"
-    """Pool of the lab domain: D, B1, B2, B3, HARD."""
+    """Pool of the lab domain: D, B1, B2, B3, HARD, MIX."""
     path: str | None = None
     """Task file; None unless source is `file`. Relative to the recipe."""
     heldout: str | None = None

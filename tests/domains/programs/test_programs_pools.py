@@ -25,6 +25,8 @@ def test_sizes_and_lengths() -> None:
     assert (b1.total(), b1[1], sum(b1[n] for n in range(3, 9))) == (512, 205, 307)
     assert len(load_pool("B2")) == 512 and set(lengths(load_pool("B2"))) == set(range(3, 9))
     assert 100 <= len(load_pool("HARD")) <= 130 and set(lengths(load_pool("HARD"))) <= set(range(5, 9))
+    mix = lengths(load_pool("MIX"))
+    assert (mix.total(), mix[1], mix[16], sum(mix[n] for n in range(3, 9))) == (509, 128, 128, 253)
     for name, (low, high) in freeze.HELDOUT_LENGTHS.items():
         counts = lengths(load_heldout(name))
         assert counts.total() == 400 and set(counts) == set(range(low, high + 1))
@@ -47,11 +49,19 @@ def test_every_reference_trace_is_judged_right() -> None:
 
 
 def test_nothing_occurs_twice() -> None:
-    sets = {f"pool {n}": load_pool(n) for n in POOLS} | {f"heldout {n}": load_heldout(n) for n in HELDOUT}
+    sets = {f"pool {n}": load_pool(n) for n in POOLS if n != "MIX"} | {f"heldout {n}": load_heldout(n) for n in HELDOUT}
     ids = {name: {t.id for t in tasks} for name, tasks in sets.items()}
     assert all(len(ids[name]) == len(tasks) for name, tasks in sets.items())
     assert [(a, b) for a, b in combinations(ids, 2) if ids[a] & ids[b]] == []
     assert pools.heldout_prompts() == {t.prompt for n in HELDOUT for t in load_heldout(n)}
+
+
+def test_the_mixed_pool_is_made_of_others() -> None:
+    parts = {t.prompt for t in load_pool("B3")} | {t.prompt for t in load_pool("HARD")}
+    mix = [t.prompt for t in load_pool("MIX")]
+    assert len(set(mix)) == len(mix) and set(mix) <= parts
+    assert [t.prompt for t in load_heldout("MIX")] == [t.prompt for t in load_heldout("B3")]
+    assert freeze.mixed() == [(t.prompt, t.reference["final"]) for t in load_pool("MIX")]
 
 
 def test_labels_and_origin() -> None:
@@ -63,6 +73,7 @@ def test_the_oracle_knows_the_informative_tasks() -> None:
     by_id = {t.id: t for t in load_pool("B3")}
     assert len(informative_ids("B3")) == 128 and {by_id[i].meta["length"] for i in informative_ids("B3")} == set(range(3, 9))
     assert len(informative_ids("B1")) == 102
+    assert len(informative_ids("MIX")) == 128 and not informative_ids("MIX") & {t.id for t in load_pool("HARD")}
     assert len(informative_ids("D")) == 4096
 
 

@@ -1,7 +1,9 @@
-"""Makes the lab's frozen task sets: `python -m gfcr.domains.programs.freeze`, then, once there is a checkpoint, `... --hard`.
+"""Makes the lab's frozen task sets: `python -m gfcr.domains.programs.freeze`, then, once there is a checkpoint, `... --hard`, then
+`... --mix`.
 
 Invariants: everything follows from SEED (and, for HARD, from the checkpoint); held-out sets are drawn first, so a pool can
-lose a prompt to them but never they to a pool; no prompt is used twice anywhere.
+lose a prompt to them but never they to a pool; no prompt is used twice anywhere, but that MIX
+is made of tasks of B3 and HARD.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from gfcr.domains.programs.language import MODULUS, Program, final_pair, sample_program
-from gfcr.domains.programs.pools import MANIFEST
+from gfcr.domains.programs.pools import MANIFEST, load_pool
 from gfcr.run.seeds import generator, stream_key
 
 SEED = 20261129
@@ -29,6 +31,8 @@ HARD_SCREENS = ((24, 1), (96, 2))
 pass rate of .07 on fresh samples, because the screening samples themselves are biased low."""
 HARD_SIZE = 128
 """Tasks kept at most, the first ones."""
+MIX_PART = 128
+"""Tasks of each of MIX's four kinds."""
 
 
 def draw(purpose: str, lengths: Sequence[int], taken: set[str]) -> list[Program]:
@@ -96,6 +100,16 @@ def screen(checkpoint: Path, taken: set[str]) -> list[tuple[str, str]]:
     return [(p.prompt, final_pair(p)) for p in kept[:HARD_SIZE]]
 
 
+def mixed() -> list[tuple[str, str]]:
+    """MIX: MIX_PART tasks each of one step, of sixteen, hard and informative ones, from B3 and HARD."""
+    lengths = {"easy": (1, 1), "impossible": (16, 16), "informative": (3, 8)}
+    parts = [[t for t in load_pool("B3") if low <= t.meta["length"] <= high][:MIX_PART] for low, high in lengths.values()] + [
+        load_pool("HARD")[:MIX_PART]
+    ]
+    found = [(str(t.prompt), t.reference["final"]) for part in parts for t in part]
+    return [found[i] for i in generator(SEED, "programs.freeze", "MIX").permutation(len(found))]
+
+
 def write(rows: dict[str, list[tuple[str, str]]]) -> None:
     """The files and the digests of everything in the folder."""
     DATA.mkdir(exist_ok=True)
@@ -109,7 +123,11 @@ def write(rows: dict[str, list[tuple[str, str]]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--hard", action="store_true", help="screen HARD with the shipped checkpoint")
-    if parser.parse_args().hard:
+    parser.add_argument("--mix", action="store_true", help="make MIX of B3 and HARD")
+    args = parser.parse_args()
+    if args.mix:
+        write({"MIX.jsonl": mixed()})
+    elif args.hard:
         taken = {prompt for rows in build().values() for prompt, _ in rows}
         write({"HARD.jsonl": screen(Path(__file__).parent / "checkpoint", taken)})
     else:

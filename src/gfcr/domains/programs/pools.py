@@ -1,8 +1,9 @@
 """The lab's frozen task sets.
 
 Pools to train on: D (graded, L 1..8), B1 (skewed, with broken keys), B2 (all informative), B3 (skewed: too easy, impossible,
-few informative), HARD (L 5..8, screened with the shipped checkpoint to a pass rate of about .02). Each has a held-out set of clean
-tasks, D a second one of longer programs (`D-long`). `freeze` is the script that made the files.
+few informative), HARD (L 5..8, screened with the shipped checkpoint to a pass rate of about .02), MIX (a quarter each of too easy,
+impossible, hard and informative ones, taken from B3 and HARD). Each has a held-out set of clean tasks (MIX has B3's), D a second one
+of longer programs (`D-long`). `freeze` is the script that made the files.
 
 Invariants: a file is read only when its SHA-256 is the one recorded beside it; no prompt occurs twice, neither in a set nor in
 two held-out sets nor in a pool and a held-out set; the order of a pool is shuffled once and frozen.
@@ -19,8 +20,10 @@ from gfcr.domains.programs.language import DOMAIN, final_pair, parse_prompt, tra
 from gfcr.errors import ConfigError, DataError
 from gfcr.types import Origin, Task
 
-POOLS = ("D", "B1", "B2", "B3", "HARD")
+POOLS = ("D", "B1", "B2", "B3", "HARD", "MIX")
 HELDOUT = ("D", "D-long", "B1", "B2", "B3", "HARD")
+HELDOUT_OF = {"MIX": "B3"}
+"""Pools without a held-out set of their own: the shipped checkpoint has seen no prompt of the sets that were frozen before it."""
 VERSION = "1"
 MANIFEST = "SHA256SUMS"
 
@@ -37,14 +40,21 @@ def load_pool(name: str) -> list[Task]:
 
 def load_heldout(name: str) -> list[Task]:
     """The held-out tasks of a pool; errors and fields as in `load_pool`."""
+    name = HELDOUT_OF.get(name, name)
     _known(name, HELDOUT, "held-out set")
     return list(_load(f"{name}.heldout.jsonl"))
 
 
 def informative_ids(name: str) -> frozenset[str]:
-    """What an oracle would train on: ids of the pool's tasks with a right key and, in the skewed pools, L 3..8."""
-    skewed = name in ("B1", "B3")
-    return frozenset(t.id for t in load_pool(name) if not t.meta["broken_key"] and (not skewed or 3 <= t.meta["length"] <= 8))
+    """What an oracle would train on: ids of the pool's tasks with a right key and, in the skewed pools, L 3..8 (in MIX without the
+    hard ones)."""
+    skewed = name in ("B1", "B3", "MIX")
+    hard = {t.id for t in load_pool("HARD")} if name == "MIX" else set()
+    return frozenset(
+        t.id
+        for t in load_pool(name)
+        if not t.meta["broken_key"] and (not skewed or 3 <= t.meta["length"] <= 8) and t.id not in hard
+    )
 
 
 def heldout_prompts() -> frozenset[str]:
