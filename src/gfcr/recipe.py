@@ -19,6 +19,7 @@ from pydantic import Field, ValidationError
 
 from gfcr.control.posterior import PosteriorSettings
 from gfcr.domains.gym.settings import GymSettings
+from gfcr.environments.settings import HostSettings
 from gfcr.errors import ConfigError
 from gfcr.filter.admission import AdmissionSettings
 from gfcr.filter.cascade_settings import CascadeSettings
@@ -98,6 +99,10 @@ class SamplingSection(FrozenModel):
 class GenerateSection(FrozenModel):
     topology: MethodRef = MethodRef(name="group", k=8)
     seed: MethodRef | None = None
+    environment: MethodRef | None = None
+    """What rollouts interact with, turn by turn (docs/environments.md); None = they write one answer."""
+    host: HostSettings = HostSettings()
+    """How environments are played."""
     sampling: SamplingSection = SamplingSection()
     max_tokens: int = Field(64, ge=1)
     """Longest answer, in tokens."""

@@ -34,6 +34,7 @@ class Slot(StrEnum):
 
     TOPOLOGY = "generate.topology"
     SEED = "generate.seed"
+    ENVIRONMENT = "generate.environment"
     GATE = "filter.gates"
     VERIFIER = "filter.verifiers"
     STEPS = "filter.steps"
@@ -112,6 +113,7 @@ def method(
 INDEX: dict[Slot, dict[str, str]] = {
     Slot.TOPOLOGY: {"linear": "gfcr.generate.topology:Linear", "group": "gfcr.generate.topology:GroupTopology"},
     Slot.SEED: {},
+    Slot.ENVIRONMENT: {"registers": "gfcr.environments.registers:Registers"},
     Slot.GATE: {
         "format": "gfcr.filter.verifiers.exact:Format",
         "answer-tags": "gfcr.filter.verifiers.gym:AnswerTags",
