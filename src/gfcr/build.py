@@ -5,7 +5,7 @@ and the engine hold separate weights, and only a publication moves them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -258,8 +258,6 @@ def round_settings(recipe: Recipe, max_context: int | None) -> RoundSettings:
         min_groups=recipe.control.min_groups or max(1, recipe.control.groups // 2),
         max_stages=recipe.control.max_stages,
         max_waves=recipe.control.max_waves,
-        retries=recipe.control.retries,
-        min_members=recipe.control.min_members,
         normalise=recipe.loss.normalise,
         constant=_constant(recipe),
         packed=recipe.loss.packed,
@@ -268,6 +266,8 @@ def round_settings(recipe: Recipe, max_context: int | None) -> RoundSettings:
 
 def make_slots(recipe: Recipe, context: Build) -> Slots:
     """The recipe's methods, built."""
+    failures = _make(Slot.FAILURES, recipe.control.failures.name, recipe.control.failures.values(), context)
+    context = replace(context, again=failures.again)
 
     def one(slot: Slot) -> Any:
         built = many(slot)
@@ -292,6 +292,7 @@ def make_slots(recipe: Recipe, context: Build) -> Slots:
         shape=one(Slot.SHAPE),
         credit_batch=chained(many(Slot.CREDIT_BATCH)),
         refill=one(Slot.REFILL),
+        failures=failures,
         off_policy=one(Slot.OFF_POLICY),
         mix=one(Slot.MIX),
         augment=many(Slot.AUGMENT),

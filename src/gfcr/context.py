@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -25,6 +25,10 @@ class Memory(Protocol):
         """Artifacts of a task, oldest first."""
 
 
+def _never(reason: str, attempt: int) -> bool:
+    return False
+
+
 @dataclass(frozen=True)
 class Build:
     """Facts of the recipe that methods may need when they are built."""
@@ -41,6 +45,12 @@ class Build:
     """Named sets of task ids that only oracles may use; empty when the source has none."""
     decode: Callable[[np.ndarray], str] | None = None
     """Token ids -> text; None without a tokenizer."""
+    dialogue: Callable[[Task, Path], Any] | None = None
+    """(task, prompt and guidance) -> its turns, begun (generate/dialogue.py); None without a tokenizer."""
+    max_context: int | None = None
+    """Longest prompt plus answer the engine takes, in tokens; None = not known."""
+    again: Callable[[str, int], bool] = _never
+    """(reason, attempt from 0) -> whether what failed is tried again (control.failures)."""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from gfcr.errors import ConfigError
 from gfcr.filter.admission import AdmissionSettings
 from gfcr.filter.cascade_settings import CascadeSettings
 from gfcr.generate.settings import PromptSettings
+from gfcr.recipe_data import override_with, renamed
 from gfcr.registry import FrozenModel, Method, Slot, find, settings_of
 from gfcr.replay.memory import MemorySettings
 from gfcr.settings import MethodRef, OneOrSeveral, config_error
@@ -156,8 +157,9 @@ class ControlSection(FrozenModel):
     posterior: PosteriorSettings = PosteriorSettings()
     max_stages: int = Field(8, ge=1)
     max_waves: int = Field(10, ge=1)
-    retries: int = Field(2, ge=0)
-    min_members: int = Field(2, ge=1)
+    failures: MethodRef = MethodRef(name="retry")
+    """What is tried again, and which groups go on, where an engine, a tool or an environment breaks. `retries` and `min_members`, where
+    recipes of before had them, are read as its `attempts` and `members`."""
     max_empty: int = Field(10, ge=1)
     """Rounds in a row without a trainable batch before the run gives up, with the likely causes."""
 
@@ -276,6 +278,7 @@ def parse(data: Mapping[str, Any], where: str = "recipe") -> Recipe:
         )
     while data["schema"] < SCHEMA:
         data = MIGRATIONS[data["schema"]](data)
+    data = renamed(data)
     try:
         recipe = Recipe.model_validate(data)
     except ValidationError as error:
@@ -302,7 +305,7 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     else:
         data = _read(file)
     for override in overrides:
-        _set(data, override)
+        override_with(data, override)
     tasks = data.get("tasks", {})
     for key in ("path", "heldout") if own and isinstance(tasks, dict) else ():
         if isinstance(value := tasks.get(key), str) and value and not Path(value).is_absolute():
@@ -361,37 +364,3 @@ def shipped_names() -> list[str]:
         if directory.is_dir()
         else []
     )
-
-
-_LISTS = frozenset({Slot.GATE, Slot.VERIFIER, Slot.STEPS, Slot.STORE, Slot.AUGMENT})
-"""Slots that take several methods."""
-
-
-def _set(data: dict[str, Any], override: str) -> None:
-    key, equals, text = override.partition("=")
-    path = key.strip().split(".")
-    if not equals or not all(path):
-        raise ConfigError(f"--set {override!r} is not KEY=VALUE", "write for example --set budget.tokens=50000")
-    try:
-        value = tomllib.loads(f"v = {text}")["v"]
-    except tomllib.TOMLDecodeError as error:
-        value = text.strip()
-        if value.startswith(("{", "[")):  # a list or a table that is none is no name of a method
-            raise ConfigError(
-                f"--set {override!r}: the value is no TOML: {error}", 'write TOML, for example {name = "math"}; numbers as 0.4'
-            ) from None
-    node = data
-    for part in path[:-1]:
-        node = node.setdefault(part, {})
-        if not isinstance(node, dict):
-            raise ConfigError(f"--set {override!r}: {part!r} is a value, not a section", "give the whole key")
-    if path[-1] == "none" or value == "none":
-        node.pop(path[-1], None)
-        if value == "none":
-            node[path[-1]] = [] if ".".join(path) in _LISTS else None
-        return
-    if isinstance(value, str) and ".".join(path) in set(Slot):  # a method by its bare name
-        value = {"name": value}
-    if isinstance(value, dict) and ".".join(path) in _LISTS:
-        value = [value]
-    node[path[-1]] = value

@@ -50,6 +50,7 @@ class Slot(StrEnum):
     REFILL = "control.refill"
     OFF_POLICY = "control.off_policy"
     MIX = "control.mix"
+    FAILURES = "control.failures"
     STORE = "replay.store"
     AUGMENT = "replay.augment"
 
@@ -195,6 +196,11 @@ INDEX: dict[Slot, dict[str, str]] = {
     Slot.REFILL: {"dynamic-sampling": "gfcr.control.refill:DynamicSampling"},
     Slot.OFF_POLICY: {},
     Slot.MIX: {},
+    Slot.FAILURES: {
+        "retry": "gfcr.control.failures:Retry",
+        "minimum-group": "gfcr.control.failures:MinimumGroup",
+        "fail-fast": "gfcr.control.failures:FailFast",
+    },
     Slot.STORE: {"correct": "gfcr.replay.store_rules:CorrectAnswers"},
     Slot.AUGMENT: {"ar3po": "gfcr.replay.ar3po:AR3PO"},
 }

@@ -231,7 +231,7 @@ class Round(Generating):
 
     def _close_group(self, group: Group, reason: str) -> None:
         judged = sum(m.signals.verdict is not None for m in group.members.values())
-        if judged < min(self.settings.min_members, self.settings.k):
+        if not self.slots.failures.enough(judged, self.settings.k):
             self._abandon(group, f"too_few_members: {judged} judged of {group.planned} planned ({reason})")
             return
         group.state, group.reason = GroupState.CLOSED, reason

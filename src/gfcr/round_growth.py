@@ -248,12 +248,12 @@ class Generating(InFlight):
         piece = growing.pieces.pop(event.id, None) if growing is not None else None
         if piece is not None and growing is not None:
             want, attempt = piece
-            again = attempt < self.settings.retries and self._ask_piece(group, growing, want, attempt + 1)
+            again = self.slots.failures.again(event.reason, attempt) and self._ask_piece(group, growing, want, attempt + 1)
         else:
             attempt, index = divmod(self._attempts[event.id], 1_000_000)
             request = ask.request
             stream = Stream(request.path, request.sampling, request.max_new_tokens, request.later)
-            again = attempt < self.settings.retries and self._ask_stream(group, stream, attempt + 1, index)
+            again = self.slots.failures.again(event.reason, attempt) and self._ask_stream(group, stream, attempt + 1, index)
         if again:
             self._decide("round", event.id, "retry", event.reason, group, attempt=attempt + 1)
             return

@@ -43,10 +43,6 @@ class RoundSettings(FrozenModel):
     """Allocation stages per group."""
     max_waves: int = 10
     """Times a round may select groups; a refill's own bound may be lower."""
-    retries: int = 2
-    """Times a failed request is asked again."""
-    min_members: int = 2
-    """A group that closes with fewer judged members is abandoned."""
     worst: int | None = None
     """Most tokens a group may generate in one allocation; None = K of the longest answers."""
     normalise: Normalise = Normalise.TOKEN_MEAN

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gfcr.context import View
+from gfcr.control.failures import FailurePolicy, Retry
 from gfcr.control.posterior import PosteriorTable
 from gfcr.control.slots import Allocator, Configurator, Mixer, OffPolicy, Refill, Selector, Stopper
 from gfcr.filter.admission import AdmissionSettings, baseline
@@ -33,6 +34,7 @@ class Slots:
     posterior: PosteriorTable
     memory: Memory
     admission: AdmissionSettings = AdmissionSettings()
+    failures: FailurePolicy = Retry(Retry.Settings())
     seed: Seeder | None = None
     stop: Stopper | None = None
     judge: GroupJudge | None = None
@@ -108,4 +110,5 @@ _STATEFUL = (
     "credit_batch",
     "off_policy",
     "mix",
+    "failures",
 )

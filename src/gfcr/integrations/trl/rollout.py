@@ -21,6 +21,7 @@ from datasets import Dataset
 
 from gfcr.build import RolloutParts, model_path, refuse, rollout_parts
 from gfcr.context import View
+from gfcr.control.failures import Lenient
 from gfcr.control.slots import Pick
 from gfcr.drivers.wave import WaveDriver
 from gfcr.engine.contract import WeightsRef
@@ -81,11 +82,11 @@ class GfcrRolloutFunc:
                     "leave the trainer's sampler as it is",
                 )
         parts = self._publish(trainer)
-        slots = replace(parts.slots, select=_Given(tasks))
+        slots = replace(parts.slots, select=_Given(tasks), failures=Lenient(parts.slots.failures))
         if not trainer.model.training:
             slots = replace(slots, posterior=deepcopy(slots.posterior))  # an evaluation teaches nothing
         view = View(self.calls, self._version, self.seed, slots.posterior, slots.memory)
-        settings = parts.round_settings.model_copy(update={"groups": len(tasks), "min_groups": 1, "min_members": 1})
+        settings = parts.round_settings.model_copy(update={"groups": len(tasks), "min_groups": 1})
         round_ = Round(self.calls, slots, settings, view, Budget(None), parts.renderer, parts.stop)
         WaveDriver(parts.engine, parts.cascade, slots.judge).drive(round_)
         self.calls += 1
