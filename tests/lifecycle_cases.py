@@ -49,7 +49,7 @@ def answer_text(prompt: str, letter: str) -> str:
 class ScriptEngine:
     """Answers by script; log-probabilities are -0.1 times the answer's position; counts what went through it."""
 
-    features = frozenset({"score", "cancel", "versions", "deterministic"})
+    features = frozenset({"score", "cancel", "versions", "deterministic", "laws"})
 
     def __init__(self, script: Script, max_length: int = 256) -> None:
         self.script, self.max_length = script, max_length
@@ -181,7 +181,8 @@ class Lab:
 
     def round(self) -> Round:
         """The next round, not yet driven."""
-        view = View(self.number, self.number, self.seed, self.slots.posterior, self.slots.memory)
+        over = self.budget.over(self.number, self.recipe.budget.steps)
+        view = View(self.number, self.number, self.seed, self.slots.posterior, self.slots.memory, over)
         settings = round_settings(self.recipe, self.engine.max_length)
         made = Round(self.number, self.slots, settings, view, self.budget, render, StopSpec((END_ID,)))
         self.number += 1

@@ -26,6 +26,7 @@ FLOORS: list[set[str]] = [
         "compose",
         "compose_loss",
         "compose_reward",
+        "compose_sampling",
     },
     {"run", "drivers", "train", "build", "task_sets", "doors"},
     {"diagnose", "report", "compare", "integrations"},

@@ -7,6 +7,7 @@ import pytest
 
 import test_compose_loss
 import test_compose_reward
+import test_compose_sampling
 from compose_cases import GRPO, INFORMATIVE, PLUS, SCORES, STORE, made, real, rules
 from gfcr.compose import RULES, Facts, check
 from gfcr.registry import Settings, Slot, find
@@ -139,7 +140,8 @@ def test_refilling_beside_injection():
 def test_every_rule_is_under_test():
     seen = {
         rule
-        for name, function in (globals() | vars(test_compose_loss) | vars(test_compose_reward)).items()
+        for module in (globals(), *map(vars, (test_compose_loss, test_compose_reward, test_compose_sampling)))
+        for name, function in module.items()
         if name.startswith("test_") and hasattr(function, "__code__")
         for rule in map(str, _strings(function.__code__))
         if rule in _rule_names()

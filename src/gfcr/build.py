@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from gfcr.compose import Facts, Finding, check
 from gfcr.context import Build
-from gfcr.control.configure import FixedConfiguration
+from gfcr.control.configure.base import configurator
 from gfcr.control.posterior import PosteriorTable
 from gfcr.engine import features_of
 from gfcr.engine.contract import Engine, StopSpec
@@ -281,7 +281,7 @@ def make_slots(recipe: Recipe, context: Build) -> Slots:
         topology=one(Slot.TOPOLOGY),
         allocate=one(Slot.ALLOCATE),
         credit=one(Slot.CREDIT),
-        configure=one(Slot.CONFIGURE) or FixedConfiguration(sampling_of(recipe), recipe.generate.max_tokens),
+        configure=configurator(sampling_of(recipe), recipe.generate.max_tokens, many(Slot.CONFIGURE)),
         posterior=PosteriorTable(context.tasks, recipe.control.posterior),
         memory=Memory(recipe.replay.memory),
         admission=recipe.filter.admission,

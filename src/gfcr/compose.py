@@ -47,6 +47,18 @@ class Facts:
         return found.partition(" ")[0]
 
     @property
+    def truncated(self) -> bool:
+        """Some law that may be sampled gives tokens probability 0."""
+        return self.sampling.truncated or bool(self.having("truncates"))
+
+    @property
+    def penalised(self) -> bool:
+        """Some law that may be sampled depends on the tokens before, beyond the model."""
+        law = self.sampling
+        bare = law.repetition_penalty == 1 and not (law.presence_penalty or law.frequency_penalty)
+        return not bare or bool(self.having("penalises"))
+
+    @property
     def single(self) -> bool:
         """Groups have one rollout."""
         return self.k < 2 or bool(self.having("group of one"))
@@ -132,7 +144,7 @@ def injection_without_store(facts: Facts) -> Finding | None:
 
 @rule
 def truncated_without_processed(facts: Facts) -> Finding | None:
-    if not facts.sampling.truncated or "processed_logprobs" in facts.engine_features:
+    if not facts.truncated or "processed_logprobs" in facts.engine_features:
         return None
     return Finding(
         "truncated_without_processed",
@@ -144,7 +156,7 @@ def truncated_without_processed(facts: Facts) -> Finding | None:
 
 @rule
 def truncated_with_importance(facts: Facts) -> Finding | None:
-    if not facts.sampling.truncated or not (facts.tis or facts.ratio_base == "behaviour"):
+    if not facts.truncated or not (facts.tis or facts.ratio_base == "behaviour"):
         return None
     knob = "train.tis_cap" if facts.tis else "train.ratio_base = behaviour"
     return Finding(
@@ -158,7 +170,7 @@ def truncated_with_importance(facts: Facts) -> Finding | None:
 @rule
 def truncated_injection(facts: Facts) -> Finding | None:
     scored = [f"{m.slot} {m.name!r}" for m, _ in facts.methods if {"injects", "handles: off-policy"} <= m.traits]
-    if not facts.sampling.truncated or not scored:
+    if not facts.truncated or not scored:
         return None
     return Finding(
         "truncated_injection",
@@ -291,4 +303,4 @@ def refill_against_injection(facts: Facts) -> Finding | None:
     )
 
 
-from gfcr import compose_loss, compose_reward  # noqa: E402, F401  (their rules register themselves)
+from gfcr import compose_loss, compose_reward, compose_sampling  # noqa: E402, F401  (their rules register themselves)

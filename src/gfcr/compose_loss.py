@@ -135,7 +135,7 @@ def advantages_that_are_not_there(facts: Facts) -> Finding | None:
 
 @rule
 def truncated_reference(facts: Facts) -> Finding | None:
-    if facts.loss.wants != "pairs" or facts.loss.pair_reference != "behaviour" or not facts.sampling.truncated:
+    if facts.loss.wants != "pairs" or facts.loss.pair_reference != "behaviour" or not facts.truncated:
         return None
     return Finding(
         "truncated_reference",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -63,6 +63,9 @@ class View:
     seed: int
     difficulty: Difficulty
     memory: Memory
+    progress: float = 0.0
+    """Share of the run that is over before this round, 0..1: of its budget or of its steps, whichever is further; 0 where nothing
+    bounds it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,6 +88,20 @@ class Configuration:
     """Longest answer, in tokens."""
     later: tuple[tuple[int, Sampling], ...] = ()
     """(own tokens of the answer so far, law from there on), ascending; empty = one law to the end."""
+    turns: tuple[tuple[int, Configuration], ...] = ()
+    """(turn from 0, how turns from there on are sampled), ascending; read by topologies that take turns, through `turn`."""
+
+    def turn(self, number: int) -> Configuration:
+        """How turn `number` (from 0) is sampled; `later` counts the turn's own tokens there."""
+        how = replace(self, turns=())
+        for start, following in self.turns:
+            how = following if start <= number else how
+        return how
+
+    @property
+    def laws(self) -> tuple[Sampling, ...]:
+        """Every law its tokens may be drawn from."""
+        return (self.sampling, *[law for _, law in self.later], *[law for _, how in self.turns for law in how.laws])
 
     def at(self, tokens: int) -> tuple[Sampling, tuple[tuple[int, Sampling], ...]]:
         """The law of an answer that has `tokens` already, and those to come, counted from there."""

@@ -149,7 +149,8 @@ class ControlSection(FrozenModel):
     """A round that cannot afford this many groups ends the run; None = half of `groups`."""
     select: MethodRef = MethodRef(name="uniform")
     allocate: MethodRef = MethodRef(name="uniform")
-    configure: MethodRef | None = None
+    configure: OneOrSeveral | None = None
+    """Who changes the law and the length of `generate`; several in a list, in this order."""
     stop: MethodRef | None = None
     refill: MethodRef | None = None
     off_policy: MethodRef | None = None

@@ -37,7 +37,7 @@ class UniformAllocation:
     arxiv="2509.25808",
     criterion="cost",
     faithfulness=Faithfulness.PARTLY,
-    traits=("breaks: iid group", "assumes: binary correctness"),
+    traits=("breaks: iid group", "assumes: binary correctness", "allocates in stages"),
 )
 class StagedAllocation:
     """S stages of k rollouts; a group leaves once one answer is right (AR3PO, arXiv:2509.25808, adaptive rollout)."""

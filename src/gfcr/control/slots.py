@@ -53,9 +53,16 @@ class Allocator(Protocol):
 
 
 class Configurator(Protocol):
-    """Sampling law and length of a group's rollouts."""
+    """Sampling law and length of a group's rollouts: the recipe's, as the methods of control.configure leave it."""
 
     def configure(self, group: Group, view: View) -> Configuration: ...
+
+
+class ConfigureMethod(Protocol):
+    """A method of control.configure; several stand in a list, each works on what the one before it left."""
+
+    def edit(self, how: Configuration, group: Group, view: View) -> Configuration:
+        """How the rollouts of the group's next stage are sampled; `group` has those of earlier stages, judged."""
 
 
 class Action(StrEnum):

@@ -1,10 +1,11 @@
-"""Chunks to a rollout. Invariants: tokens, log-probabilities and tracks stay aligned; a weight update in the middle of a
-stream starts a new segment, so that every segment has one version.
+"""Chunks to a rollout. Invariants: tokens, log-probabilities and tracks stay aligned; a weight update or a change of the law in the
+middle of a stream starts a new segment, so that every segment has one version and one law.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import attrgetter
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from gfcr.asks import GenerateAsk
 from gfcr.engine.contract import Chunk, Prefilled
+from gfcr.generate.growth import part
 from gfcr.types import Cost, LossRole, Node, Rollout, Segment, SegmentKind, StopReason, Times, TokenSource
 
 POLICY = "policy"
@@ -62,16 +64,26 @@ class Growing:
         ask, chunks = self.ask, self.chunks
         assert self.stop is not None
         path, generated = ask.request.path, self.generated
-        if len(chunks) == 1 and generated:
+        if len(chunks) == 1 and generated and not ask.request.later:
             path = (*path, Node(ask.id, path[-1].id, self._segment(chunks, chunks[0].version)))
         else:
-            for part, (version, run) in enumerate(groupby([c for c in chunks if len(c.ids)], key=_VERSION)):
-                node = Node(ask.id if part == 0 else f"{ask.id}.{part}", path[-1].id, self._segment(list(run), version))
-                path = (*path, node)
+            for i, segment in enumerate(self._segments()):
+                path = (*path, Node(ask.id if i == 0 else f"{ask.id}.{i}", path[-1].id, segment))
         cost = Cost(generated=generated, prefilled=self.prefilled, cached=self.cached)
         return Rollout(
             ask.id, ask.task_id, path, self.stop, seed=ask.request.key, cost=cost, times=Times(self.queued, finished)
         )
+
+    def _segments(self) -> Iterator[Segment]:
+        """One per run of equal version and law."""
+        start = 0
+        for version, run in groupby([c for c in self.chunks if len(c.ids)], key=_VERSION):
+            whole = self._segment(list(run), version)
+            for first, end, law in self.ask.request.spans(start, start + len(whole)):
+                cut = part(whole, first - start, end - start)
+                tracks = {name: track for name, track in cut.tracks.items() if law.truncated or name != "kept_mass"}
+                yield replace(cut, sampling=law, tracks=tracks)
+            start += len(whole)
 
     def _segment(self, chunks: list[Chunk], version: int) -> Segment:
         if len(chunks) == 1:

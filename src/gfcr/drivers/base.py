@@ -58,7 +58,8 @@ class Driver:
         plays: Plays | None = None,
     ) -> None:
         self.engine, self.cascade, self.clock, self.judge, self.plays = engine, cascade, clock, judge, plays
-        self._forks = "fork" in engine.capabilities().features
+        features = engine.capabilities().features
+        self._forks, self._laws = "fork" in features, "laws" in features
         self._retained: list[str] = []
         """Requests that the engine was told to keep, because forks may follow."""
         self._playing: dict[str, Future[Acted]] = {}
@@ -87,6 +88,8 @@ class Driver:
         """Submit; a fork whose parent the engine no longer keeps computes its prefix itself."""
         if not self._forks and (request.fork_of is not None or request.retain):
             request = replace(request, fork_of=None, fork_at=0, retain=False)
+        if request.later and not self._laws:
+            raise ValueError("the engine cannot change the law within a rollout (feature `laws`)")
         if request.retain:
             self._retained.append(request.id)
         if request.fork_of is None:

@@ -15,6 +15,7 @@ _COMMON = frozenset(
         "versions",
         "fingerprint",
         "deterministic",
+        "laws",
     }
 )
 FEATURES: dict[str, frozenset[str]] = {"embedded": _COMMON | {"penalties"}, "scripted": _COMMON}

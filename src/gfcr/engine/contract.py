@@ -51,6 +51,21 @@ class Request:
     """Keep what was computed for it after it ends, because forks may follow; dropped at `load`, by `cancel(id)` of the
     ended request, or when the engine's room for it is full (a fork then computes its prefix itself)."""
 
+    @property
+    def laws(self) -> tuple[Sampling, ...]:
+        """Every law its tokens may be drawn from, in order."""
+        return (self.sampling, *[law for _, law in self.later])
+
+    def spans(self, start: int, end: int) -> list[tuple[int, int, Sampling]]:
+        """(first, end, law) of the new tokens start..end (from 0, end exclusive), in order; none for no tokens."""
+        out, begins = [], 0
+        for law, border in zip(self.laws, (*[at for at, _ in self.later], end)):
+            first, last = max(begins, start), min(border, end)
+            if first < last:
+                out.append((first, last, law))
+            begins = border
+        return out
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chunk:
@@ -64,7 +79,8 @@ class Chunk:
     version: int
     """Weights that produced these tokens."""
     tracks: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """float32[n] each: `entropy` (nats, of the law sampled) and, for truncating laws, `kept_mass`."""
+    """float32[n] each: `entropy` (nats, of the law sampled) and, where a law of the request truncates, `kept_mass` (1 under one that
+    does not)."""
     stop: StopReason | None = None
     """None while the request is alive."""
     error: str = ""

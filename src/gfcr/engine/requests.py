@@ -38,6 +38,12 @@ def checked_context(request: Request, max_length: int, contexts: Contexts, decod
         raise ValueError(f"request {request.id!r}: context of {n} tokens leaves no room; the model takes {max_length}")
     if request.max_new_tokens < 1:
         raise ValueError(f"request {request.id!r}: max_new_tokens = {request.max_new_tokens}; ask for at least 1")
+    starts = [0, *[start for start, _ in request.later]]
+    if starts != sorted(set(starts)):
+        raise ValueError(
+            f"request {request.id!r}: later laws start at {starts[1:]} new tokens; give rising numbers of 1 or more, and the first "
+            "law as sampling"
+        )
     for token in request.stop.eos:
         if not 0 <= token < vocabulary:
             raise ValueError(f"request {request.id!r}: stop.eos holds {token}; the vocabulary has {vocabulary} tokens")

@@ -194,7 +194,7 @@ class ScriptedEngine:
         part = slice(stream.sent, end)
         stream.sent = end
         tracks = {"entropy": stream.entropy[part]}
-        if stream.request.sampling.truncated:
+        if any(law.truncated for law in stream.request.laws):
             tracks["kept_mass"] = np.ones(part.stop - part.start, np.float32)
         return Chunk(stream.request.id, stream.ids[part], stream.logprobs[part], self._version, tracks, stop)
 

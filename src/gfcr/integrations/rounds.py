@@ -171,7 +171,8 @@ class Rounds:
     def _drive(self) -> Round:
         parts = self.parts
         scored = parts.engine.usage().scored
-        view = View(self.round, self.version, parts.seed, parts.slots.posterior, parts.slots.memory)
+        over = self.budget.over(self.round, self.recipe.budget.steps)
+        view = View(self.round, self.version, parts.seed, parts.slots.posterior, parts.slots.memory, over)
         round_ = Round(self.round, parts.slots, parts.round_settings, view, self.budget, parts.renderer, parts.stop)
         self.driver.drive(round_)
         self.ledger.settle_round(list(round_.groups.values()), dict(round_.failed), round_.failed_context)

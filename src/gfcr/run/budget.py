@@ -49,6 +49,10 @@ class Budget:
         """Share of the budget spent, 0..1; 0 when unlimited."""
         return 0.0 if not self.limit else min(1.0, self.spent / self.limit)
 
+    def over(self, done: int, steps: int | None) -> float:
+        """Share of a run that is over, 0..1: of its budget or of its `steps`, whichever is further; 0 when nothing bounds it."""
+        return max(self.progress, min(1.0, done / steps) if steps else 0.0)
+
     def state_dict(self) -> dict[str, int]:
         """Between rounds nothing is reserved."""
         return {"spent": self.spent}

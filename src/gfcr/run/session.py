@@ -178,8 +178,8 @@ class Session:
             )
 
     def _round(self) -> Round:
-        parts = self.parts
-        view = View(self.round, self.version, parts.seed, parts.slots.posterior, parts.slots.memory)
+        parts, over = self.parts, self.budget.over(self.step, self.recipe.budget.steps)
+        view = View(self.round, self.version, parts.seed, parts.slots.posterior, parts.slots.memory, over)
         return Round(self.round, parts.slots, parts.round_settings, view, self.budget, parts.renderer, parts.stop)
 
     def _publish(self) -> int:

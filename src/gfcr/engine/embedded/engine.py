@@ -110,8 +110,8 @@ class EmbeddedEngine:
         context = checked_context(request, self.max_length, self._contexts, self._decode)
         end = limit(request, context, self.max_length, self.settings.kv_tokens)
         watch = Watch(request.stop.strings, self._decode) if request.stop.strings and self._decode else None
-        law, eos = self._laws.number(request.sampling), self._ends.number(request.stop.eos)
-        return Stream(request, context, *end, law, eos, watch=watch)
+        laws, eos = tuple(map(self._laws.number, request.laws)), self._ends.number(request.stop.eos)
+        return Stream(request, context, *end, laws, eos, watch=watch)
 
     def _find(self, name: str) -> Stream | None:
         return self._running.get(name) or self._queue.get(name) or self._retained.get(name)
@@ -145,6 +145,8 @@ class EmbeddedEngine:
             hidden = self._core.decode(slots, positions, state.last[slots], self._allowed(len(slots)))
             state.written[slots] = positions + 1
             self._settle()
+            if state.changing and state.change_laws(slots):
+                self._law_rows = None
             chunks += self._draw(slots, self._model.head(hidden), self._rows(), self._counts)
         if len(self._queue):
             chunks += self._admit()
@@ -231,10 +233,8 @@ class EmbeddedEngine:
             return []
         for i in np.flatnonzero(over).tolist():
             slot = int(slots[i])
-            if failed[i]:
-                reasons[slot] = StopReason.FAILED
-            elif ended[i]:
-                reasons[slot] = StopReason.EOS
+            if failed[i] or ended[i]:
+                reasons[slot] = StopReason.FAILED if failed[i] else StopReason.EOS
             else:
                 reasons.setdefault(slot, self._by_slot[slot].end_reason)
         return self._end(reasons)
@@ -314,7 +314,7 @@ class EmbeddedEngine:
     def _count_contexts(self, wave: Sequence[Stream]) -> None:
         """Keep token counts as long as a running law penalises."""
         if self._counts is None:
-            if not any(self._laws.penalised(s.law) for s in wave):
+            if not any(self._laws.penalised(law) for s in wave for law in s.laws):
                 return
             wave = list(self._running.values())
         self._counts = count_contexts(self._model, self._state, wave, self._counts)
@@ -324,8 +324,7 @@ class EmbeddedEngine:
         return out
 
     def cancel(self, request: str) -> Chunk | None:
-        queued = self._queue.remove(request)
-        if queued is not None:
+        if self._queue.remove(request) is not None:
             self._trim_retained()
             return Chunk(request, np.empty(0, np.int32), np.empty(0, np.float32), self._version, {}, StopReason.CANCELLED)
         if request in self._running:

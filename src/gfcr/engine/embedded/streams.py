@@ -24,9 +24,11 @@ _STATE: dict[str, Any] = {
     "end": np.int64,
     "key": np.uint64,
     "law": np.int64,
+    "turn": np.int64,
     "eos": np.int64,
     "watched": np.bool_,
 }
+NEVER = 1 << 62
 _LOGS: dict[str, Any] = {"ids": np.int32, "logprobs": np.float32, "entropy": np.float32, "mass": np.float32}
 
 
@@ -40,7 +42,8 @@ class Stream:
     end: int
     """Tokens it may sample at most."""
     end_reason: StopReason
-    law: int
+    laws: tuple[int, ...]
+    """Numbers of the request's laws."""
     eos: int
     slot: int = -1
     watch: Watch | None = None
@@ -59,6 +62,8 @@ class Streams:
     end: np.ndarray
     key: np.ndarray
     law: np.ndarray
+    turn: np.ndarray
+    """New tokens at which the law changes next; NEVER for most."""
     eos: np.ndarray
     watched: np.ndarray
     ids: np.ndarray
@@ -72,6 +77,8 @@ class Streams:
         for name, dtype in _LOGS.items():
             setattr(self, name, np.zeros((slots, 64), dtype))
         self._free = list(range(slots))[::-1]
+        self.changing: dict[int, Stream] = {}
+        """Streams whose law changes on the way, by slot; empty = nothing to look after."""
 
     def take(self, stream: Stream) -> int:
         """Give the stream a slot and set its state."""
@@ -82,11 +89,26 @@ class Streams:
         slot = stream.slot = self._free.pop()
         self.written[slot] = self.new[slot] = self.sent[slot] = 0
         self.start[slot], self.end[slot] = len(stream.context), stream.end
-        self.key[slot], self.law[slot], self.eos[slot] = stream.request.key, stream.law, stream.eos
+        self.key[slot], self.law[slot], self.eos[slot] = stream.request.key, stream.laws[0], stream.eos
+        self.turn[slot] = NEVER
+        if stream.request.later:
+            self.turn[slot], self.changing[slot] = stream.request.later[0][0], stream
         self.watched[slot] = stream.watch is not None
         return slot
 
+    def change_laws(self, slots: np.ndarray) -> bool:
+        """Give those of `slots` that reached a change the law of their next token; whether there are any."""
+        due = slots[self.turn[slots] <= self.new[slots]].tolist()
+        for slot in due:
+            stream = self.changing[slot]
+            later, new = stream.request.later, int(self.new[slot])
+            passed = sum(start <= new for start, _ in later)
+            self.law[slot] = stream.laws[passed]
+            self.turn[slot] = later[passed][0] if passed < len(later) else NEVER
+        return bool(due)
+
     def release(self, slot: int) -> None:
+        self.changing.pop(slot, None)
         self._free.append(slot)
 
     def record(
@@ -104,6 +126,8 @@ class Streams:
         self.ids[slots, at], self.logprobs[slots, at], self.entropy[slots, at] = ids, logprobs, entropy
         if mass is not None:
             self.mass[slots, at] = mass
+        elif self.changing:  # a stream may have truncated before, or will
+            self.mass[slots, at] = 1.0
         self.new[slots] = at + 1
         self.last[slots] = ids
 
@@ -119,7 +143,7 @@ class Streams:
         start, end = (self.sent[slot], self.new[slot]) if slot >= 0 else (0, 0)
         part = (slot, slice(start, end))
         tracks = {"entropy": self.entropy[part].copy()}
-        if stream.request.sampling.truncated:
+        if any(law.truncated for law in stream.request.laws):
             tracks["kept_mass"] = self.mass[part].copy()
         if slot >= 0:
             self.sent[slot] = end

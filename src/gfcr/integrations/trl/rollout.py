@@ -85,7 +85,9 @@ class GfcrRolloutFunc:
         slots = replace(parts.slots, select=_Given(tasks), failures=Lenient(parts.slots.failures))
         if not trainer.model.training:
             slots = replace(slots, posterior=deepcopy(slots.posterior))  # an evaluation teaches nothing
-        view = View(self.calls, self._version, self.seed, slots.posterior, slots.memory)
+        steps = max(1, int(trainer.state.max_steps))
+        over = min(1.0, int(trainer.state.global_step) / steps)
+        view = View(self.calls, self._version, self.seed, slots.posterior, slots.memory, over)
         settings = parts.round_settings.model_copy(update={"groups": len(tasks), "min_groups": 1})
         round_ = Round(self.calls, slots, settings, view, Budget(None), parts.renderer, parts.stop)
         WaveDriver(parts.engine, parts.cascade, slots.judge).drive(round_)

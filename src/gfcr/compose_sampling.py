@@ -1,0 +1,55 @@
+"""Rules of the composition check about sampling: laws that change, and what reads them."""
+
+from __future__ import annotations
+
+from gfcr.compose import Facts, Finding, rule
+from gfcr.errors import leave_out
+from gfcr.registry import Slot
+
+
+@rule
+def laws_laid_out_last(facts: Facts) -> Finding | None:
+    methods = [f"{m.slot} {m.name!r}" for m, _ in facts.methods if m.slot is Slot.CONFIGURE]
+    laying = set(facts.having("lays out laws"))
+    early = next((i for i, name in enumerate(methods[:-1]) if name in laying), None)
+    if early is None:
+        return None
+    first, after = methods[early], methods[early + 1]
+    if after in laying:
+        return Finding(
+            "laws_laid_out_last",
+            f"{first} and {after} both lay out several laws for a rollout, and the second would write over the first",
+            "keep one of them",
+        )
+    return Finding(
+        "laws_laid_out_last",
+        f"{first} lays out several laws for a rollout, and {after} after it would change the first of them only",
+        f"put {first} last in control.configure",
+    )
+
+
+@rule
+def turns_of_one(facts: Facts) -> Finding | None:
+    found = facts.having("needs: turns")
+    if not found or facts.having("takes turns"):
+        return None
+    return Finding(
+        "turns_of_one",
+        f"{found[0]} gives turns their laws, and no topology of the recipe takes turns",
+        "use an interactive topology, or " + leave_out(facts.slot_of(found[0])),
+    )
+
+
+@rule
+def stages_of_one(facts: Facts) -> Finding | None:
+    found = facts.having("needs: stages")
+    stages = facts.having("allocates in stages") or any(
+        m.slot is Slot.SEED for m, _ in facts.methods
+    )  # guidance may ask for more
+    if not found or stages:
+        return None
+    return Finding(
+        "stages_of_one",
+        f"{found[0]} reads the answers of a group's earlier stages, and the allocator asks for all of them at once",
+        'use control.allocate = {name = "staged"}, or ask the posterior: by = "posterior"',
+    )
