@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gfcr.domains.answers import Extract, extract
-from gfcr.domains.rows import Row
+from gfcr.domains.rows import Row, missing
 from gfcr.errors import ConfigError, DataError
 
 CANDIDATES: Mapping[str, tuple[str, ...]] = {
@@ -26,7 +26,7 @@ CANDIDATES: Mapping[str, tuple[str, ...]] = {
     "category": ("category", "subject", "topic", "level", "type", "ability", "data_source"),
 }
 """Columns looked for when the column map does not name a field. A category is only a label: the first one found is taken."""
-FIELDS = ("prompt", "reference", "reference_rev", "category")
+FIELDS = ("prompt", "reference", "reference_rev", "category", "tools")
 MARKS = (Extract.HASH, Extract.BOXED)
 """Marks of a final answer that are looked for in references."""
 _WORDS = {
@@ -113,6 +113,8 @@ def recognise(
     if "category" not in columns:
         left = (c for c in CANDIDATES["category"] if c in names and c not in columns.values())
         columns |= {"category": c} if (c := next(left, None)) else {}
+    if "tools" in names and "tools" not in columns and "tools" not in columns.values() and _are_tools(rows):
+        columns["tools"] = "tools"
     columns = {name: columns[name] for name in FIELDS if name in columns}
     reference = columns.get("reference")
     final = mode or (Extract.WHOLE if reference is None else modes.get(reference) or _mark(where, reference, rows))
@@ -125,6 +127,23 @@ def reference_of(value: Any, mode: Extract) -> Any:
         return None if absent(value) else value
     found = extract(value, mode)
     return None if absent(found) else found
+
+
+def _are_tools(rows: Sequence[Row]) -> bool:
+    """Whether a column `tools` holds what chats may call (lists of JSON schemas, or JSON text of them) and not some label."""
+    found = False
+    for row in rows:
+        value = row.values.get("tools")
+        if isinstance(value, str) and value.lstrip().startswith("["):
+            try:
+                value = json.loads(value)
+            except (ValueError, RecursionError):
+                return False
+        if isinstance(value, list) and all(isinstance(tool, Mapping) for tool in value):
+            found = found or bool(value)
+        elif not absent(value) and not missing(value):
+            return False
+    return found
 
 
 def _present(column: str, names: Sequence[str], rows: Sequence[Row]) -> bool:

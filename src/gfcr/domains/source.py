@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from gfcr.domains.answers import Extract
+from gfcr.domains.chats import prompt_of, tools_of
 from gfcr.domains.conventions import Recognised, absent, listed, recognise, reference_of, short, value_at
 from gfcr.domains.rows import Row, fault_in, missing, read_rows
 from gfcr.errors import ConfigError, DataError
-from gfcr.types import Message, Origin, Part, PartKind, Task
+from gfcr.types import Origin, Task
 
 MOST_NAMED = 8
 
@@ -80,7 +81,7 @@ class FileTasks:
     path: Path
     domain: str
     columns: Mapping[str, str] = field(default_factory=dict)
-    """Field (`prompt`, `reference`, `reference_rev`, `category`) -> column, `a.b` inside a nested one; what is not named is looked
+    """Field (`prompt`, `reference`, `reference_rev`, `category`, `tools`) -> column, `a.b` inside a nested one; what is not named is looked
     for (conventions.py)."""
     meta: tuple[str, ...] | None = None
     """Columns to carry in `Task.meta`; None carries every other column, () none."""
@@ -155,7 +156,8 @@ class FileTasks:
         """The row's task; ValueError with column and value when it is none."""
         columns = recognised.columns
         values = {name: value_at(row.values, column) for name, column in columns.items()}
-        prompt = _prompt(values["prompt"], columns["prompt"])
+        prompt = prompt_of(values["prompt"], columns["prompt"])
+        tools = tools_of(values.get("tools"), columns.get("tools", ""))
         reference = reference_of(values.get("reference"), recognised.extract)
         if wrong := fault_in(reference):
             raise ValueError(f"column {columns['reference']!r}{wrong}")
@@ -170,34 +172,8 @@ class FileTasks:
             prompt,
             reference,
             reference_rev="1" if absent(revision) or missing(revision) else str(revision),
+            tools=tools,
             category="" if absent(category) or missing(category) else str(category),
             meta=carried,
             origin=Origin("dataset", path.name),
         )
-
-
-def _prompt(value: Any, column: str) -> str | tuple[Message, ...]:
-    if isinstance(value, str) and value.strip():
-        return value
-    if isinstance(value, list) and value:
-        messages = tuple(_message(item, column) for item in value)
-        if column == "messages" and messages[-1].role == "assistant":
-            raise ValueError(f"column {column!r}: the last message is the assistant's; a prompt ends before the answer")
-        return messages
-    raise ValueError(f"column {column!r}: a prompt is text or a list of chat messages, not {short(value)}")
-
-
-def _message(item: Any, column: str) -> Message:
-    """A chat message `{"role", "content"}`, whose content is text or parts `{"type": "text", "text"}`."""
-    if isinstance(item, Mapping) and isinstance(item.get("role"), str):
-        if lost := [key for key, value in item.items() if key not in ("role", "content", "name") and value]:
-            raise ValueError(f"column {column!r}: a message has {lost[0]!r}, which would be lost: {short(item)}")
-        content = item.get("content")
-        parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
-        if (
-            isinstance(parts, list)
-            and parts
-            and all(isinstance(p, Mapping) and p.get("type") == "text" and isinstance(p.get("text"), str) for p in parts)
-        ):
-            return Message(item["role"], tuple(Part(PartKind.TEXT, p["text"]) for p in parts), item.get("name"))
-    raise ValueError(f"column {column!r}: a message needs a role and text content, not {short(item)}")

@@ -12,18 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from gfcr.types import ArtifactKind, Message, Task, Verdict
+from gfcr.types import ArtifactKind, Message, Task, ToolCall, Verdict
 
-
-@dataclass(frozen=True, slots=True)
-class ToolCall:
-    """One call the policy wrote."""
-
-    name: str
-    arguments: Mapping[str, Any]
-    """JSON data."""
-    id: str = ""
-    """What the answer to it is matched by; empty where the template has none."""
+__all__ = ["Environment", "EnvironmentFault", "Fragment", "Said", "Step", "ToolCall"]
 
 
 @dataclass(frozen=True, slots=True)

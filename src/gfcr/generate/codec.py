@@ -24,6 +24,8 @@ from gfcr.errors import DataError
 _OPEN, _CLOSE, _SHIELD, PLACE = "\U0010fff0", "\U0010fff1", "\U0010fff2", "\U0010fff3"
 """Mark begins, mark or shield ends, shield begins; PLACE stands where a template puts a text that is not there yet."""
 _RESERVED = re.compile(f"[{_OPEN}{_CLOSE}{_SHIELD}{PLACE}]")
+_ESCAPED = re.compile(r"\\udbff\\udff2(?P<json>\d+)\\udbff\\udff1|\\U0010fff2(?P<python>\d+)\\U0010fff1")
+"""A shielded spelling as JSON's ASCII form and as Python's."""
 _CONTEXT = 8
 """Tokens of context that decide how the first ones after them decode (a leading space, a character in several tokens)."""
 
@@ -68,19 +70,35 @@ class Codec:
             )
         return text
 
+    def cleaned(self, text: str) -> str:
+        """`text` with the private code points used here as U+FFFD: for what a policy or a tool wrote, which must not end a run."""
+        return _RESERVED.sub("\ufffd", text)
+
     def shielded(self, text: str) -> str:
         """`text` with its spellings hidden from `marked`. Raises DataError like `checked`."""
         text = self.checked(text)
         return self._spelled.sub(lambda m: f"{_SHIELD}{self._number[m.group()]}{_CLOSE}", text)
 
     def unshielded(self, text: str) -> str:
-        """The inverse of `shielded`."""
-        return re.sub(f"{_SHIELD}(\\d+){_CLOSE}", lambda m: self._names[int(m.group(1))], text) if _SHIELD in text else text
+        """The inverse of `shielded`, also after a template wrote it as JSON or as Python shows a text."""
+        if _SHIELD in text:
+            text = re.sub(f"{_SHIELD}(\\d+){_CLOSE}", lambda m: self._names[int(m.group(1))], text)
+        if _ESCAPED.search(text) is not None:
+            text = _ESCAPED.sub(self._escaped, text)
+        return text
 
     def leading(self, marked: str) -> tuple[int, int] | None:
         """(token, characters) of the control token that `marked` begins with, white space before it counted; None without."""
         found = re.match(f"\\s*{_OPEN}(\\d+){_CLOSE}", marked)
         return None if found is None else (self.controls[self._names[int(found.group(1))]], found.end())
+
+    def marks_in(self, marked: str) -> list[int]:
+        """The control tokens of marked text, in order."""
+        return [self.controls[self._names[int(number)]] for number in re.findall(f"{_OPEN}(\\d+){_CLOSE}", marked)]
+
+    def _escaped(self, found: re.Match[str]) -> str:
+        name = self._names[int(found.group("json") or found.group("python"))]
+        return json.dumps(name)[1:-1] if found.group("json") is not None else repr(name)[1:-1]
 
     # ---- ids ---------------------------------------------------------------------------------------------------
 
@@ -89,7 +107,7 @@ class Codec:
         try:
             if self.spells(marked) is None:
                 return [int(i) for i in self._plain_call(self._unmarked(marked))]
-            return [int(i) for i in self._twin.encode(marked, add_special_tokens=False).ids]
+            return self._twin_ids(marked)
         except DataError:
             raise
         except Exception as error:  # the tokenizers library raises bare Exceptions
@@ -105,7 +123,13 @@ class Codec:
         anchor = before if before is not None else self._anchor
         if anchor is None or (before is None and marked.startswith(_OPEN)):
             return self.encode(marked)
-        ids = self.encode(self.mark(anchor) + marked)
+        after = self.mark(anchor) + marked
+        try:
+            ids = self._twin_ids(after) if self._twin_agrees else self.encode(after)
+        except DataError:
+            raise
+        except Exception:  # characters it does not know: `encode` says which
+            ids = self.encode(after)
         if not ids or ids[0] != anchor:
             raise DataError(
                 f"the tokenizer does not give {anchor} for its own control token: it gives {ids[:3]}",
@@ -160,6 +184,18 @@ class Codec:
         added = getattr(self.tokenizer, "added_tokens_decoder", {})
         eager = {int(i) for i, t in added.items() if t.rstrip or t.lstrip}
         return next((i for i in self.controls.values() if i not in eager and i != self.tokenizer.unk_token_id), None)
+
+    def _twin_ids(self, marked: str) -> list[int]:
+        return [int(i) for i in self._twin.encode(marked, add_special_tokens=False).ids]
+
+    @cached_property
+    def _twin_agrees(self) -> bool:
+        """Whether the twin can stand for the tokenizer, whose own call costs twice as much."""
+        try:
+            tests = [self.mark(i) + text for i in list(self.control_ids)[:2] for text in ("", "\n", " a\n\nb", "A 1é\t数")]
+            return bool(tests) and all(self._twin_ids(t) == list(self._plain_call(self._unmarked(t))) for t in tests)
+        except Exception:  # no twin, or a text that its alphabet lacks: the tokenizer itself is asked
+            return False
 
     @cached_property
     def _twin(self) -> Any:

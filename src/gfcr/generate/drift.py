@@ -3,6 +3,10 @@
 The tokens are right as they are: they were sampled and fed. A full rendering is what a trainer sees that goes through text;
 each difference is a token whose log-probability it would compute in another context. Invariant: no difference is left out but
 `pending`, what the template will add with the next message.
+
+The course of a conversation is `clean` (a full rendering has the same tokens), `realigned` (the same texts and roles: other tokens
+for a text, white space at a border, another end token) or `forked` (a trainer that goes through text would see another context:
+a template rewrote what was said, or what was sampled is no text).
 """
 
 from __future__ import annotations
@@ -14,8 +18,8 @@ from enum import StrEnum
 
 import numpy as np
 
-from gfcr.generate.chat import ASSISTANT
 from gfcr.generate.codec import Codec
+from gfcr.generate.shown import ASSISTANT
 from gfcr.generate.turns import Conversation
 from gfcr.types import Segment, SegmentKind
 
@@ -46,6 +50,16 @@ class Kind(StrEnum):
     """The tokens are no whole characters, so the text is not theirs."""
 
 
+class Course(StrEnum):
+    CLEAN = "clean"
+    REALIGNED = "realigned"
+    FORKED = "forked"
+
+
+FORKING = frozenset({Kind.HISTORY_REWRITTEN, Kind.CONTEXT_REWRITTEN, Kind.CONTROL_WRITTEN, Kind.BROKEN_TEXT})
+"""Kinds after which a text trainer's context is another one."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Mismatch:
     """One segment that a full rendering has otherwise, with the gravest kind of what differs in it."""
@@ -72,12 +86,18 @@ class Drift:
     def exact(self) -> bool:
         return not self.mismatches
 
+    @property
+    def course(self) -> Course:
+        if self.exact:
+            return Course.CLEAN
+        return Course.FORKED if any(m.kind in FORKING for m in self.mismatches) else Course.REALIGNED
+
 
 def check(conversation: Conversation) -> Drift:
     """Compare with the full rendering of the same messages. Raises DataError when the template refuses them."""
     chat, codec, own = conversation.chat, conversation.chat.codec, conversation.ids()
     asked = conversation.messages[-1].role != ASSISTANT
-    full = np.asarray(codec.encode(chat.render(conversation.messages, ask=asked)), np.int32)
+    full = np.asarray(codec.encode(chat.render(conversation.shown(), asked, conversation.tools)), np.int32)
     if np.array_equal(own, full[: len(own)]):
         return Drift((), full[len(own) :])
     segments = [node.segment for node in conversation.path]

@@ -15,8 +15,10 @@ from gfcr.errors import ConfigError, DataError
 from gfcr.generate.chat import Chat, said_by
 from gfcr.generate.codec import Codec
 from gfcr.generate.overflow import cut_from_left, shorten
+from gfcr.generate.plain import Transcript
 from gfcr.generate.settings import PromptSettings
-from gfcr.types import Message, Segment, SegmentKind, Task
+from gfcr.generate.turns import Conversation
+from gfcr.types import Message, Path, Segment, SegmentKind, Task
 
 
 class TokenizerRenderer:
@@ -33,7 +35,7 @@ class TokenizerRenderer:
     @cached_property
     def chat(self) -> Chat:
         """The model's chat template. Raises ConfigError when it has none."""
-        return Chat(self.codec, self.settings.template)
+        return Chat(self.codec, self.settings.template, self.settings.tools)
 
     @property
     def turn_end(self) -> int | None:
@@ -46,6 +48,16 @@ class TokenizerRenderer:
             segment = self._cache[task.id] = self._render(task)
         return segment
 
+    def dialogue(self, task: Task, path: Path) -> Conversation | Transcript:
+        """A task's turns, begun: `path` is its prompt's node, and guidance where there is some. Raises DataError when the task has
+        tools and the model's template shows no results of tools."""
+        messages = self.messages(task)
+        if messages is None:
+            return Transcript(self.codec, path)
+        if task.tools and self.settings.tools == "template":
+            _ = self.chat.tool_turns
+        return Conversation.after(self.chat, messages, path, task.tools)
+
     def messages(self, task: Task) -> tuple[Message, ...] | None:
         """The chat a task is, with the recipe's system message; None for a text prompt. Raises ConfigError for a system message
         that a text prompt has no place for."""
@@ -56,6 +68,11 @@ class TokenizerRenderer:
                     raise ConfigError(
                         f"generate.prompt.system is set, and task {task.id} is a text prompt: a text has no system message",
                         "set generate.prompt.chat = true, or write it into the prompts",
+                    )
+                if task.tools:
+                    raise DataError(
+                        f"task {task.id} has tools, and its prompt is a text, which has no place for them",
+                        "set generate.prompt.chat = true, or write them into the prompts",
                     )
                 return None
             prompt = (said_by("user", prompt),)
@@ -71,7 +88,7 @@ class TokenizerRenderer:
                 "use a model with a chat template, or tasks with plain text prompts and generate.prompt.chat = false",
             )
         try:
-            ids = self._text(str(task.prompt)) if messages is None else self._chat(messages)
+            ids = self._text(str(task.prompt)) if messages is None else self._chat(messages, task.tools)
             whole = len(ids)
             if self.settings.overflow == "truncate" and self.room is not None and whole > self.room:
                 ids = self._shortened(task, messages, ids)
@@ -88,8 +105,8 @@ class TokenizerRenderer:
             )
         return Segment(SegmentKind.PROMPT, np.asarray(ids, np.int32), template=None if messages is None else self.chat.id)
 
-    def _chat(self, messages: Sequence[Message]) -> list[int]:
-        return self.chat.prompt(messages)
+    def _chat(self, messages: Sequence[Message], tools: tuple[str, ...]) -> list[int]:
+        return self.chat.prompt(messages, tools)
 
     def _text(self, text: str) -> list[int]:
         """A text prompt, with what the tokenizer puts around a text."""
@@ -118,8 +135,8 @@ class TokenizerRenderer:
         room = self.room
         assert room is not None
         if messages is not None:
-            shorter = shorten(messages, lambda some: len(self._chat(some)), room)
-            return ids if shorter is None else self._chat(shorter)
+            shorter = shorten(messages, lambda some: len(self._chat(some, task.tools)), room)
+            return ids if shorter is None else self._chat(shorter, task.tools)
         text = str(task.prompt)
         begin = cut_from_left(text, lambda b: len(self._text(text[b:])) <= room)
         return ids if begin is None else self._text(text[begin:])

@@ -18,6 +18,12 @@ class PromptSettings(FrozenModel):
     """System message put before chats that begin with none; None = as the tasks have it."""
     template: dict[str, str | int | float | bool | None] = Field(default_factory=dict)
     """Variables of the model's chat template, e.g. `enable_thinking = false`; one that the template does not read is refused."""
+    tools: Literal["template", "text"] = "template"
+    """How a chat shows a task's tools, the calls and their results: `template`, as the model's chat template has them (one that has
+    none is refused); `text`, in words: schemas in the system message (or the first user's), calls as `<tool_call>`, results as
+    `<tool_response>` in a user's message, for models such as Gemma whose template knows no tools."""
+    check_drift: int = Field(0, ge=0)
+    """Rollouts a step, the first ones, whose tokens are compared with their template's full rendering (metric `drift`); 0 = none."""
     controls: Literal["refuse", "tokens", "text"] = "refuse"
     """What a text prompt means by the spelling of a control token (`<|im_end|>`, `<s>`): `tokens`, it was rendered beforehand;
     `text`, plain characters; `refuse`, say so. In chat messages and observations it is always plain text."""

@@ -2,20 +2,24 @@
 
 Invariants: what the policy wrote is kept as sampled and never encoded again; a token stands in exactly one segment: the
 prompt, the policy's own (ACTION), or what was fed between (OBSERVATION: the end of the turn where the policy did not write it,
-the template's glue, the messages, the next header); conversations are frozen, so that branches share their past.
+the template's glue, the messages, the next header); conversations are frozen, so that branches share their past. Calls read from
+an answer are a record: they decide how what comes after is rendered, never what the answer's tokens are.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gfcr.errors import DataError
-from gfcr.generate.chat import ASSISTANT, Chat, said_by, text_of
-from gfcr.types import Message, Node, Path, Rollout, Segment, SegmentKind, StopReason, derive_id, path_ids
+from gfcr.generate.chat import Chat
+from gfcr.generate.codec import Codec
+from gfcr.generate.dialogue import answer_text, new_nodes, observation, tally
+from gfcr.generate.shown import ASSISTANT, TOOL_ROLES, deep, said_by, text_of
+from gfcr.generate.tool_text import spoken
+from gfcr.types import Message, Node, Path, Rollout, Segment, SegmentKind, StopReason, ToolCall, path_ids
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,61 +28,80 @@ class Conversation:
 
     chat: Chat
     messages: tuple[Message, ...]
-    """The chat as text; answers decoded, without the control token that ended them."""
+    """The chat as text; answers decoded, without the control token that ended them, with the calls read from them."""
     path: Path
     stop: StopReason | None = None
     """How the last answer ended; None before the first."""
     turn: int = 0
     """Answers so far."""
+    tools: tuple[str, ...] = ()
+    """JSON schemas the prompt was rendered with, as text."""
+    asked: int = 0
+    """Messages, from the first, that are not the policy's or an environment's."""
 
     @classmethod
-    def start(cls, chat: Chat, messages: Sequence[Message], id: str = "prompt") -> Conversation:
+    def start(cls, chat: Chat, messages: Sequence[Message], id: str = "prompt", tools: Sequence[str] = ()) -> Conversation:
         """A chat before the policy's first answer; `id` names the prompt's node. Raises DataError."""
-        ids = np.asarray(chat.prompt(messages), np.int32)
-        node = Node(id, None, Segment(SegmentKind.PROMPT, ids, template=chat.id))
-        return cls(chat, tuple(messages), (node,))
+        ids = np.asarray(chat.prompt(messages, tuple(tools)), np.int32)
+        return cls.after(chat, messages, (Node(id, None, Segment(SegmentKind.PROMPT, ids, template=chat.id)),), tools)
 
-    def said(self, rollout: Rollout) -> Conversation:
-        """After an answer: `rollout` was sampled from `path`. Raises ValueError for another path's rollout."""
-        known = len(self.path)
-        if [n.id for n in rollout.path[:known]] != [n.id for n in self.path]:
-            raise ValueError(f"rollout {rollout.id} does not continue this conversation: its path begins otherwise")
-        new = tuple(_in_turn(node, self.turn) for node in rollout.path[known:])
-        text, messages = self._text(new), self.messages
+    @classmethod
+    def after(cls, chat: Chat, messages: Sequence[Message], path: Path, tools: Sequence[str] = ()) -> Conversation:
+        """A chat whose prompt is tokens already: `path` is the rendered messages, and guidance where there is some."""
+        asked = len(messages) - (bool(messages) and messages[-1].role == ASSISTANT)
+        return cls(chat, tuple(messages), path, tools=tuple(tools), asked=asked)
+
+    @property
+    def said_last(self) -> str:
+        return next((text_of(m) for m in reversed(self.messages[self.asked :]) if m.role == ASSISTANT), "") if self.turn else ""
+
+    def said(self, rollout: Rollout, calls: Sequence[ToolCall] = ()) -> Conversation:
+        """After an answer: `rollout` was sampled from `path`; `calls`: the tool calls read from it. Raises ValueError for another
+        path's rollout."""
+        return self.grown(rollout.path, rollout.stop, calls)
+
+    def grown(self, path: Path, stop: StopReason, calls: Sequence[ToolCall] = ()) -> Conversation:
+        """`said` for a path that is not a rollout yet."""
+        new = new_nodes(self.path, path, self.turn)
+        text, messages, codec = answer_text(self.chat.codec, self.path, new), self.messages, self.chat.codec
         if messages and messages[-1].role == ASSISTANT:  # it went on with an answer that was begun
             text, messages = text_of(messages[-1]) + text, messages[:-1]
-        return replace(
-            self,
-            messages=(*messages, said_by(ASSISTANT, text)),
-            path=self.path + new,
-            stop=rollout.stop,
-            turn=self.turn + 1,
-        )
+        message = replace(said_by(ASSISTANT, text), calls=tuple(_clean_call(call, codec) for call in calls))
+        return Conversation(self.chat, (*messages, message), self.path + new, stop, self.turn + 1, self.tools, self.asked)
 
     def heard(self, new: Sequence[Message], author: str = "environment", id: str = "") -> Conversation:
         """After the environment's messages, which are rendered jointly; `id` names the new node (derived when empty). Raises
         DataError when the template refuses or hides them, ValueError before the first answer."""
         if not new or self.stop is None or self.messages[-1].role != ASSISTANT:
             raise ValueError("an observation is one or more messages after an answer")
-        tail = self.chat.after(self.messages[:-1], new)
-        codec, last = self.chat.codec, self._last()
-        messages, before = self.messages, None
+        codec, answer = self.chat.codec, self.messages[-1]
+        taken = self.chat.taken(answer, [_clean(message, codec) for message in new])
+        try:
+            tail = self.chat.after(self.messages[:-1], answer, taken, self.tools, self.asked)
+        except DataError:
+            if not answer.calls or not any(message.role in TOOL_ROLES for message in taken):
+                raise
+            # calls as the policy wrote them that the template refuses (an id of another form, say): its fault, so no error
+            answer, taken = replace(answer, calls=()), spoken(taken)
+            tail = self.chat.after(self.messages[:-1], answer, taken, self.tools, self.asked)
+        messages, before, last = (*self.messages[:-1], answer), None, self._last()
         found = codec.leading(tail)
         if found is not None and last == found[0]:
             before, tail = last, tail[found[1] :]
-        elif self.stop is StopReason.STOP_STRING and (already := _overlap(text_of(messages[-1]), tail)):
+        elif self.stop is StopReason.STOP_STRING and (already := _overlap(text_of(answer), tail)):
             tail = tail[already:]
-            messages = (*messages[:-1], said_by(ASSISTANT, text_of(messages[-1])[:-already]))
+            messages = (*messages[:-1], replace(answer, parts=said_by(ASSISTANT, text_of(answer)[:-already]).parts))
         ids = codec.encode_after(tail, before)
         if not ids:
             raise DataError(
                 f"the model's chat template hides messages of the role {new[0].role!r}", "use roles the template knows"
             )
-        segment = Segment(
-            SegmentKind.OBSERVATION, np.asarray(ids, np.int32), turn=self.turn, author=author, template=self.chat.id
-        )
-        node = Node(id or derive_id("observation", self.path[-1].id, segment.ids.tobytes()), self.path[-1].id, segment)
-        return replace(self, messages=(*messages, *new), path=(*self.path, node))
+        node = observation(self.path, ids, self.turn, author, self.chat.id, id)
+        return Conversation(self.chat, (*messages, *taken), (*self.path, node), self.stop, self.turn, self.tools, self.asked)
+
+    def shown(self) -> list[Message]:
+        """The messages as a full rendering shows them."""
+        return [*self.messages[: self.asked], *map(self.chat.own, self.messages[self.asked :])]
 
     def ids(self) -> np.ndarray:
         """int32[n]: all tokens."""
@@ -86,25 +109,22 @@ class Conversation:
 
     def tally(self) -> dict[SegmentKind, int]:
         """Tokens by kind; they sum to the length."""
-        out = Counter[SegmentKind]()
-        for node in self.path:
-            out[node.segment.kind] += len(node.segment)
-        return dict(out)
+        return tally(self.path)
 
     def _last(self) -> int | None:
         """The last token, if the policy wrote it."""
         segment = self.path[-1].segment
         return int(segment.ids[-1]) if segment.kind is SegmentKind.ACTION and len(segment) else None
 
-    def _text(self, new: Path) -> str:
-        ids = path_ids(new)
-        if len(ids) and int(ids[-1]) in self.chat.codec.control_ids:
-            ids = ids[:-1]
-        return self.chat.codec.text_after(self.ids(), ids) if len(ids) else ""
+
+def _clean(message: Message, codec: Codec) -> Message:
+    text = text_of(message)
+    cleaned = codec.cleaned(text)
+    return message if cleaned == text else replace(message, parts=said_by(message.role, cleaned).parts)
 
 
-def _in_turn(node: Node, turn: int) -> Node:
-    return node if node.segment.turn == turn else replace(node, segment=replace(node.segment, turn=turn))
+def _clean_call(call: ToolCall, codec: Codec) -> ToolCall:
+    return ToolCall(codec.cleaned(call.name), deep(call.arguments, codec.cleaned), codec.cleaned(call.id))
 
 
 def _overlap(said: str, tail: str) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 from gfcr.run.columns import text
 from gfcr.run.exact_json import compact, dumps, dumps_exact, tag
 from gfcr.run.payload import Payload
-from gfcr.types import Batch, Decision, Sampling, Signals, Task
+from gfcr.types import Batch, Decision, Message, Sampling, Signals, Task
 from gfcr.types.batch import TOKEN_FIELDS
 
 BATCH_ARRAYS = ("offsets", "groups", *TOKEN_FIELDS)
@@ -56,10 +56,10 @@ def signals_data(signals: Signals) -> list[Any]:
 
 def task_body(task: Task) -> str:
     """A task as JSON text, all fields; types of the reference, environment and meta are kept (tuples, NaN, bytes)."""
-    prompt: Any = task.prompt
+    prompt, where = task.prompt, f"task {task.id}"  # type: Any, str
     if not isinstance(prompt, str):
-        prompt = [[m.role, [[str(p.kind), p.text, p.uri, p.sha256] for p in m.parts], m.name] for m in prompt]
-    origin, where = task.origin, f"task {task.id}"
+        prompt = [_message(m, where) for m in prompt]
+    origin = task.origin
     return compact(
         {
             "id": task.id,
@@ -74,6 +74,15 @@ def task_body(task: Task) -> str:
             "origin": [origin.kind, origin.source, origin.version, list(origin.parents)],
         }
     )
+
+
+def _message(message: Message, where: str) -> list[Any]:
+    """[role, parts, name], and [calls, call id] where there are any."""
+    data: list[Any] = [message.role, [[str(p.kind), p.text, p.uri, p.sha256] for p in message.parts], message.name]
+    if message.calls or message.call_id is not None:
+        calls = [[c.name, tag(c.arguments, f"{where}.prompt: arguments of {c.name}"), c.id] for c in message.calls]
+        data += [calls, message.call_id]
+    return data
 
 
 def batch_body(batch: Batch, payload: Payload) -> str:

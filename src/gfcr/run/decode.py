@@ -47,6 +47,7 @@ from gfcr.types import (
     Task,
     Times,
     TokenSource,
+    ToolCall,
     Verdict,
 )
 
@@ -172,13 +173,18 @@ def task(body: str) -> Task:
     data = loads(body)
     prompt = data.pop("prompt")
     if not isinstance(prompt, str):
-        prompt = tuple(
-            Message(role, tuple(Part(PartKind(kind), text, uri, sha) for kind, text, uri, sha in parts), name)
-            for role, parts, name in prompt
-        )
+        prompt = tuple(message(*one) for one in prompt)
     kind, source, version, parents = data.pop("origin")
     tools, origin = tuple(data.pop("tools")), Origin(kind, source, version, tuple(parents))
     return Task(prompt=prompt, tools=tools, origin=origin, **data)
+
+
+def message(
+    role: str, parts: Sequence[Any], name: str | None, calls: Sequence[Any] = (), call_id: str | None = None
+) -> Message:
+    """A chat message from its JSON data."""
+    made = tuple(Part(PartKind(kind), text, uri, sha) for kind, text, uri, sha in parts)
+    return Message(role, made, name, tuple(ToolCall(*call) for call in calls), call_id)
 
 
 def signals(data: Sequence[Any]) -> Signals:

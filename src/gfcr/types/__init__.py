@@ -9,7 +9,7 @@ from gfcr.types.ids import derive_id, frozen_array, id_family
 from gfcr.types.rollout import Node, Path, Rollout, Times, path_ids, path_length
 from gfcr.types.segment import LossRole, Sampling, Segment, SegmentKind, StopReason, TokenSource
 from gfcr.types.signals import Signals, Span, Status, StepScore, Verdict
-from gfcr.types.task import Message, Origin, Part, PartKind, Task
+from gfcr.types.task import Message, Origin, Part, PartKind, Task, ToolCall
 
 __all__ = [
     "COST_FIELDS",
@@ -47,6 +47,7 @@ __all__ = [
     "Task",
     "Times",
     "TokenSource",
+    "ToolCall",
     "Verdict",
     "derive_id",
     "frozen_array",

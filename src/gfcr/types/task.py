@@ -35,6 +35,17 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call of a tool."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    """JSON data, in the order it was written."""
+    id: str = ""
+    """What the answer to it is matched by; empty where the template has none."""
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """One chat message."""
 
@@ -42,6 +53,10 @@ class Message:
     parts: tuple[Part, ...]
     name: str | None = None
     """Which agent or tool speaks; None where the role says it."""
+    calls: tuple[ToolCall, ...] = ()
+    """Tool calls an assistant makes, in order. Of the policy's own answers they are a record: its text holds them too."""
+    call_id: str | None = None
+    """Id of the call that a tool's message answers; None where it names none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,5 +109,10 @@ def messages_to_json(messages: tuple[Message, ...]) -> list[dict[str, Any]]:
             {k: v for k, v in (("kind", str(p.kind)), ("text", p.text), ("uri", p.uri), ("sha256", p.sha256)) if v}
             for p in message.parts
         ]
-        out.append({"role": message.role, "parts": parts} | ({"name": message.name} if message.name else {}))
+        more: dict[str, Any] = {"name": message.name} if message.name else {}
+        if message.calls:
+            more["calls"] = [{"name": c.name, "arguments": dict(c.arguments), "id": c.id} for c in message.calls]
+        if message.call_id is not None:
+            more["call_id"] = message.call_id
+        out.append({"role": message.role, "parts": parts} | more)
     return out

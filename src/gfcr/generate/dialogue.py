@@ -1,0 +1,96 @@
+"""What turns of a policy and an environment have in common, through a chat template or as plain text.
+
+Invariants: what the policy wrote is kept as sampled and never encoded again; a token stands in exactly one segment; dialogues are
+frozen, so that branches share their past.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+
+from gfcr.generate.codec import Codec
+from gfcr.types import Message, Node, Path, Rollout, Segment, SegmentKind, StopReason, ToolCall, derive_id, path_ids
+
+_TAIL = 8
+"""Tokens before an answer that may decide how its first ones decode."""
+
+
+class Dialogue(Protocol):
+    """Turns as token ids. `Conversation` (a chat template) and `Transcript` (plain text) are dialogues."""
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def stop(self) -> StopReason | None:
+        """How the last answer ended; None before the first."""
+
+    @property
+    def turn(self) -> int:
+        """Answers so far."""
+
+    @property
+    def said_last(self) -> str:
+        """Text of the last answer, without the control token that ended it; empty before the first."""
+
+    def said(self, rollout: Rollout, calls: Sequence[ToolCall] = ()) -> Dialogue:
+        """After an answer. Raises ValueError for a rollout that does not go on from `path`."""
+
+    def grown(self, path: Path, stop: StopReason, calls: Sequence[ToolCall] = ()) -> Dialogue:
+        """`said` for a path that is not a rollout yet."""
+
+    def heard(self, new: Sequence[Message], author: str = "environment", id: str = "") -> Dialogue:
+        """After the environment's messages, as one OBSERVATION."""
+
+    def ids(self) -> np.ndarray:
+        """int32[n]: all tokens."""
+
+    def tally(self) -> dict[SegmentKind, int]:
+        """Tokens by kind; they sum to the length."""
+
+
+def new_nodes(known: Path, path: Path, turn: int) -> tuple[Node, ...]:
+    """Nodes of `path` after `known`, in their turn. Raises ValueError when it begins otherwise."""
+    begun = path[: len(known)]
+    if begun != known and [n.id for n in begun] != [n.id for n in known]:  # equal objects first: it is the usual case
+        raise ValueError(f"{path[-1].id if path else 'the path'} does not continue this dialogue: its path begins otherwise")
+    return tuple(
+        node if node.segment.turn == turn else replace(node, segment=replace(node.segment, turn=turn))
+        for node in path[len(known) :]
+    )
+
+
+def answer_text(codec: Codec, known: Path, new: Path) -> str:
+    """Text of an answer's nodes after `known`, without the control token that ended it."""
+    ids = path_ids(new)
+    if len(ids) and int(ids[-1]) in codec.control_ids:
+        ids = ids[:-1]
+    return codec.cleaned(codec.text_after(_last_ids(known), ids)) if len(ids) else ""
+
+
+def observation(path: Path, ids: Sequence[int], turn: int, author: str, template: str | None, id: str) -> Node:
+    """A node of what was fed; `id` derived when empty."""
+    segment = Segment(SegmentKind.OBSERVATION, np.asarray(ids, np.int32), turn=turn, author=author, template=template)
+    return Node(id or derive_id("observation", path[-1].id, segment.ids.tobytes()), path[-1].id, segment)
+
+
+def tally(path: Path) -> dict[SegmentKind, int]:
+    out = Counter[SegmentKind]()
+    for node in path:
+        out[node.segment.kind] += len(node.segment)
+    return dict(out)
+
+
+def _last_ids(path: Path) -> np.ndarray:
+    """int32: the last few tokens, found without joining the whole path."""
+    parts: list[np.ndarray] = []
+    for node in reversed(path):
+        parts.append(node.segment.ids[-_TAIL:])
+        if sum(map(len, parts)) >= _TAIL:
+            break
+    return np.concatenate(parts[::-1])[-_TAIL:] if parts else np.empty(0, np.int32)
