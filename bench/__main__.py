@@ -17,6 +17,7 @@ BENCHES = {
     "store": "CPU of a commit per rollout",
     "overhead": "CPU of a round per rollout, store and fsync included, 1,000 to 10,000 scripted rollouts",
     "resume": "every failpoint in every mode, and 30 random kills: bit-equal?",
+    "chats": "10,000 random chats through ten shapes of template, with and without tools: every token accounted for; CPU per turn",
     "sandbox": "a sandboxed run over a bare interpreter start, CPU and wall time",
     "code_cases": "the given code cases with their own limits, three times, one and eight at once; what is left of them",
     "code_fuzz": "2,000 generated programs, each judged twice: hangs, crashes, leaks, two verdicts",

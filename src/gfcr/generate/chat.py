@@ -6,12 +6,13 @@ messages jointly, and encoded by itself, so that the answer's tokens are never t
 
 What a template puts after an answer depends, for most, on nothing before it. So it is rendered behind a chat of one question
 instead of the whole chat, after it was seen once, for the same kind of step at the same depth, that the whole chat gives the same;
-where it does not, the whole chat is rendered each time.
+where it does not, the whole chat is rendered each time. Where a frame (frames.py) says what it puts there, not even that is.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -19,6 +20,7 @@ from typing import Any, Literal
 
 from gfcr.errors import ConfigError, DataError
 from gfcr.generate.codec import PLACE, Codec
+from gfcr.generate.frames import Frame, frame_of, words_compared
 from gfcr.generate.shown import ASSISTANT, TOOL_ROLES, deep, roles_of, said_by, table, text_of
 from gfcr.generate.tool_text import spoken
 from gfcr.generate.tool_turns import ToolTurns, after_end, tool_turns
@@ -52,8 +54,10 @@ class Chat:
         set_ = [json.dumps(self.variables, sort_keys=True)] if self.variables else []
         self.id = derive_id("template", source, *set_, *(["tools as text"] if tools == "text" else []))
         """Hash of the template and of the variables that are set, recorded in segments."""
-        _check_variables(template if isinstance(template, str) else "\n".join(template.values()), self.variables)
-        self._local: dict[tuple[Any, ...], bool] = {}
+        self._source = template if isinstance(template, str) else "\n".join(template.values())
+        _check_variables(self._source, self.variables)
+        self._steps: dict[tuple[Any, ...], Frame | bool] = {}
+        """Kind of step -> its frame; True = the template behind one question; False = behind the whole chat."""
         self._schemas: dict[tuple[str, ...], list[Any]] = {}
 
     def prompt(self, messages: Sequence[Message], tools: tuple[str, ...] = ()) -> list[int]:
@@ -104,19 +108,57 @@ class Chat:
                 "an observation holds an assistant message", "only the policy speaks as assistant; use another role"
             )
         key = (len(before) if len(before) < 8 else 8 + len(before).bit_length(), bool(answer.calls), tools, *map(_kind, new))
-        local = self._local.get(key)
-        if local:
+        step = self._steps.get(key)
+        if isinstance(step, Frame) and all(map(self._plainly, new)):
+            return step.filled(new)
+        if step:
             return self._tail([_QUESTION], answer, self._tables(new), None)
         whole, schemas = self._tables([*before[:asked], *map(self.own, before[asked:])], tools), self._shown_tools(tools)
         tail = self._tail(whole, answer, self._tables(new), schemas)
-        if local is None:
+        if step is None:
             self._check_shown(whole, answer, new, schemas)
-            if len(self._local) < _MOST_KEPT:
-                try:
-                    self._local[key] = tail == self._tail([_QUESTION], answer, self._tables(new), None)
-                except DataError:
-                    self._local[key] = False
+            if len(self._steps) < _MOST_KEPT:
+                self._steps[key] = self._step(answer, new, tail)
         return tail
+
+    def _step(self, answer: Message, new: Sequence[Message], tail: str) -> Frame | bool:
+        """How a step of this kind may be rendered, whose tail behind the whole chat is known."""
+        try:
+            if tail != self._tail([_QUESTION], answer, self._tables(new), None):
+                return False
+        except DataError:
+            return False
+        calls, ids = answer.calls, [message.call_id for message in new]
+        if self._words is None or (calls and len(calls) != len(new)):
+            return True
+
+        def rendered(odd: Sequence[Message]) -> str:
+            made = answer
+            if calls and any(ids):  # a template may look for the call that a result answers
+                made = replace(answer, calls=tuple(replace(c, id=m.call_id or c.id) for c, m in zip(calls, odd)))
+            return self._tail([_QUESTION], made, self._tables(odd), None)
+
+        try:
+            frame = frame_of(new, rendered)
+        except DataError:
+            return True
+        return True if frame is None or (all(map(self._plainly, new)) and frame.filled(new) != tail) else frame
+
+    def _plainly(self, message: Message) -> bool:
+        """Whether no template does anything special with a message's text."""
+        text = text_of(message)
+        return (
+            bool(text.strip())
+            and self._words is not None
+            and self._words.search(text) is None
+            and self.codec.spells(text) is None
+            and (message.name is None or (self._words.search(message.name) or self.codec.spells(message.name)) is None)
+            and (message.call_id is None or self.codec.spells(message.call_id) is None)
+        )
+
+    @cached_property
+    def _words(self) -> re.Pattern[str] | None:
+        return words_compared(self._source)
 
     def taken(self, answer: Message, new: Sequence[Message]) -> tuple[Message, ...]:
         """An environment's messages as the template takes them: results under the role it knows, with their calls' ids and names
@@ -236,8 +278,10 @@ class Chat:
         return before, after
 
 
-def _kind(message: Message) -> tuple[str, bool, bool]:
-    return message.role, message.name is not None, message.call_id is not None
+def _kind(message: Message) -> tuple[str, bool, tuple[int, bool] | None]:
+    """What a template may tell messages apart by, but for their texts."""
+    id = message.call_id
+    return message.role, message.name is not None, None if id is None else (len(id), id.isascii() and id.isalnum())
 
 
 def _check_variables(template: str, variables: Mapping[str, Any]) -> None:
