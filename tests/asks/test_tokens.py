@@ -1,5 +1,6 @@
 """What users of such systems report about tokens, masks and log-probabilities: each kind of fault, by its smallest input."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -40,6 +41,7 @@ from gfcr.types import (
 )
 from group_cases import action, group, plain, rollout
 from group_cases import task as some_task
+from tool_cases import tool_toy
 
 ASK = messages_of([("user", "12 + 30?")])
 
@@ -117,14 +119,29 @@ def test_a_checker_reports_a_lost_glue_token():
 
 
 def test_lossy_message_normalisation(tmp_path):
-    """verl#3960: a field of a message that would be left out is refused, not cleared."""
+    """verl#3960: a tool call in the history is kept, rendered the same each time and after a turn more; a field that would be left
+    out is refused, not cleared."""
     file = tmp_path / "t.jsonl"
-    call = '{"role": "assistant", "content": "look", "tool_calls": [{"name": "f"}]}'
-    file.write_text(f'{{"prompt": [{{"role": "user", "content": "x"}}, {call}], "answer": "1"}}\n')
-    with pytest.raises(DataError, match="'tool_calls'"):
-        FileTasks(file, "t").load()
-    file.write_text('{"prompt": [{"role": "user", "content": "x", "tool_calls": null}], "answer": "1"}\n')
-    assert len(FileTasks(file, "t").load()) == 1
+
+    def load(assistant):
+        row = {"prompt": [{"role": "user", "content": "x"}, assistant, {"role": "tool", "content": "3"}], "answer": "1"}
+        file.write_text(json.dumps(row) + "\n")
+        return FileTasks(file, "t").load()[0]
+
+    called = {"name": "add", "arguments": {"x": 1}}
+    task = load({"role": "assistant", "content": "look", "tool_calls": [called]})
+    made = tool_toy("hermes")
+    chat = made.chat()
+    once = chat.prompt(task.prompt)
+    text = chat.codec.text(once)
+    assert 'look\n<tool_call>\n{"name": "add", "arguments": {"x": 1}}\n</tool_call><|im_end|>' in text
+    one = Conversation.start(chat, task.prompt)
+    one = one.said(answer(one, [*made.ids(["4"]), made.id("<|im_end|>")])).heard(ASK)
+    assert chat.prompt(task.prompt) == once == one.ids().tolist()[: len(once)]
+    assert check(one).exact
+    with pytest.raises(DataError, match="'function_call'"):
+        load({"role": "assistant", "content": "look", "function_call": called})
+    assert load({"role": "assistant", "content": "x", "tool_calls": None}).prompt[1].calls == ()
 
 
 def test_length_used_as_identity():

@@ -40,6 +40,7 @@ from gfcr.types import (
     Task,
     Times,
     TokenSource,
+    ToolCall,
     Verdict,
 )
 
@@ -152,7 +153,13 @@ def media() -> Group:
     parts = (Part(PartKind.TEXT, "look"), Part(PartKind.IMAGE, uri="file:///a.png", sha256="00"), Part(PartKind.VIDEO, uri="v"))
     of = Task(
         "vision",
-        (Message("system", ()), Message("user", parts, name="ann")),
+        (
+            Message("system", ()),
+            Message("user", parts, name="ann"),
+            Message("assistant", (), calls=(ToolCall("z", {"b": [1, None], "a": {"$k": -0.5}}, "c1"), ToolCall("y", {}))),
+            Message("tool", (Part(PartKind.TEXT, "4"),), "z", call_id="c1"),
+            Message("tool", (Part(PartKind.TEXT, ""),), call_id=""),
+        ),
         reference={"k": [1, NAN], "t": (1, 2)},
         reference_rev="3",
         category="hard",

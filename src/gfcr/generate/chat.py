@@ -199,7 +199,7 @@ class Chat:
     @cached_property
     def tool_turns(self) -> ToolTurns:
         """What the template does with results of tools. Raises DataError when it shows none."""
-        return tool_turns(lambda messages, ask: self._render(messages, ask), self.codec)
+        return tool_turns(lambda messages, ask: self._render(messages, ask), self.codec, self._source)
 
     @cached_property
     def end(self) -> int | None:

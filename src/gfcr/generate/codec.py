@@ -26,6 +26,8 @@ _OPEN, _CLOSE, _SHIELD, PLACE = "\U0010fff0", "\U0010fff1", "\U0010fff2", "\U001
 _RESERVED = re.compile(f"[{_OPEN}{_CLOSE}{_SHIELD}{PLACE}]")
 _ESCAPED = re.compile(r"\\udbff\\udff2(?P<json>\d+)\\udbff\\udff1|\\U0010fff2(?P<python>\d+)\\U0010fff1")
 """A shielded spelling as JSON's ASCII form and as Python's."""
+_SHORT, _MOST_KEPT = 200, 4096
+"""Longest marked text whose ids are kept, in characters, and how many."""
 _CONTEXT = 8
 """Tokens of context that decide how the first ones after them decode (a leading space, a character in several tokens)."""
 
@@ -43,6 +45,8 @@ class Codec:
         self.control_ids = frozenset(self.controls.values())
         self._names = list(self.controls)
         self._number = {name: i for i, name in enumerate(self._names)}
+        self._encoded: dict[str, tuple[int, ...]] = {}
+        """Short marked texts that were encoded lately: environments often say the same."""
         self._spelled = re.compile("|".join(map(re.escape, self._names)) if self._names else r"(?!)")
 
     # ---- marked text -------------------------------------------------------------------------------------------
@@ -124,6 +128,8 @@ class Codec:
         if anchor is None or (before is None and marked.startswith(_OPEN)):
             return self.encode(marked)
         after = self.mark(anchor) + marked
+        if (known := self._encoded.get(after)) is not None:
+            return list(known)
         try:
             ids = self._twin_ids(after) if self._twin_agrees else self.encode(after)
         except DataError:
@@ -135,6 +141,10 @@ class Codec:
                 f"the tokenizer does not give {anchor} for its own control token: it gives {ids[:3]}",
                 "use a tokenizer whose special tokens are in its vocabulary",
             )
+        if len(after) <= _SHORT:
+            if len(self._encoded) >= _MOST_KEPT:
+                self._encoded.clear()
+            self._encoded[after] = tuple(ids[1:])
         return ids[1:]
 
     def plain(self, text: str) -> list[int]:

@@ -93,6 +93,13 @@ class Drift:
         return Course.FORKED if any(m.kind in FORKING for m in self.mismatches) else Course.REALIGNED
 
 
+def label(conversation: Conversation) -> str:
+    """The course and the kinds of a conversation's drift in one word list (`forked history_rewritten retokenised`), for
+    `Rollout.meta["drift"]`: the messages are not kept, so that nobody can check it later."""
+    drift = check(conversation)
+    return " ".join([str(drift.course), *sorted({str(m.kind) for m in drift.mismatches})])
+
+
 def check(conversation: Conversation) -> Drift:
     """Compare with the full rendering of the same messages. Raises DataError when the template refuses them."""
     chat, codec, own = conversation.chat, conversation.chat.codec, conversation.ids()

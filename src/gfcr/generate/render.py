@@ -31,6 +31,8 @@ class TokenizerRenderer:
         self.cut: dict[str, tuple[int, int]] = {}
         """Task id -> tokens of its prompt before and after it was cut."""
         self._cache: dict[str, Segment] = {}
+        self._shorter: dict[str, tuple[Message, ...]] = {}
+        """Task id -> what was left of its chat when it was cut."""
 
     @cached_property
     def chat(self) -> Chat:
@@ -56,7 +58,7 @@ class TokenizerRenderer:
             return Transcript(self.codec, path)
         if task.tools and self.settings.tools == "template":
             _ = self.chat.tool_turns
-        return Conversation.after(self.chat, messages, path, task.tools)
+        return Conversation.after(self.chat, self._shorter.get(task.id, messages), path, task.tools)
 
     def messages(self, task: Task) -> tuple[Message, ...] | None:
         """The chat a task is, with the recipe's system message; None for a text prompt. Raises ConfigError for a system message
@@ -136,7 +138,10 @@ class TokenizerRenderer:
         assert room is not None
         if messages is not None:
             shorter = shorten(messages, lambda some: len(self._chat(some, task.tools)), room)
-            return ids if shorter is None else self._chat(shorter, task.tools)
+            if shorter is None:
+                return ids
+            self._shorter[task.id] = shorter
+            return self._chat(shorter, task.tools)
         text = str(task.prompt)
         begin = cut_from_left(text, lambda b: len(self._text(text[b:])) <= room)
         return ids if begin is None else self._text(text[begin:])

@@ -24,7 +24,7 @@ class ToolTurns:
     """What a template wants of a chat with tools."""
 
     roles: frozenset[str]
-    """Roles of results that it shows; never empty."""
+    """Roles of results that it shows: `tool`, and others that it names; never empty."""
     calls: bool
     """Whether an answer with calls is given to it as `tool_calls`. False: as the text the policy wrote, calls and all, which gives
     the same tokens after the answer and leaves the answer in a full rendering as it was sampled."""
@@ -36,12 +36,14 @@ class ToolTurns:
         return wanted if wanted in self.roles else next(role for role in TOOL_ROLES if role in self.roles)
 
 
-def tool_turns(render: Render, codec: Codec) -> ToolTurns:
-    """Raises DataError when the template shows no results of tools."""
+def tool_turns(render: Render, codec: Codec, source: str) -> ToolTurns:
+    """`source`: the template's text. Raises DataError when the template shows no results of tools."""
     end = _end_of_calls(render, codec)
     found: dict[str, bool] = {}
     refusal = ""
     for role in TOOL_ROLES:
+        if role != "tool" and role not in source:  # a template that shows any role gives this one no meaning
+            continue
         as_text, refused = _tail(render, codec, role, False, None)
         as_calls, _ = _tail(render, codec, role, True, end) if end is not None else (None, "")
         refusal = refusal or refused
@@ -76,7 +78,7 @@ def _tail(render: Render, codec: Codec, role: str, calls: bool, end: int | None)
     except DataError as error:
         return None, error.what
     tail = text.partition(PLACE)[2]
-    if text.count(PLACE) != 1 or tail.count(_SEEN) != 1:
+    if text.count(PLACE) != 1 or _SEEN not in tail:
         return None, ""
     return (tail if end is None else after_end(tail, codec, end)), ""
 

@@ -24,6 +24,7 @@ from gfcr.recipe import Recipe, parse
 from gfcr.round import Round
 from gfcr.run.budget import Budget
 from gfcr.run.directory import ResumePoint, RunDirectory, RunDirectoryError, StepRecord, Tampered
+from gfcr.run.drift import drift_metrics
 from gfcr.run.evaluate import evaluate
 from gfcr.run.ledger import Ledger
 from gfcr.run.metrics import EMPTY, ledger_metrics, step_metrics
@@ -151,6 +152,8 @@ class Session:
         self.ledger.settle_round(groups, dict(round_.failed), round_.failed_context)
         self.ledger.add(Cost(scored=self.parts.engine.usage().scored - scored))
         row: dict[str, Any] = {"step": self.step + 1, **step_metrics(groups, round_.decisions)}
+        if checked := self.recipe.generate.prompt.check_drift:
+            row["drift"] = drift_metrics(groups, self.parts.renderer, checked)
         if batch is not None and len(batch):
             stats = self.parts.trainer.step(batch, progress)
             self.ledger.add(Cost(trained=stats.tokens))
