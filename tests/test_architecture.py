@@ -27,6 +27,7 @@ FLOORS: list[set[str]] = [
         "compose_loss",
         "compose_reward",
         "compose_sampling",
+        "compose_trees",
     },
     {"run", "drivers", "train", "build", "task_sets", "doors"},
     {"diagnose", "report", "compare", "integrations"},

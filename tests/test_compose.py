@@ -8,6 +8,7 @@ import pytest
 import test_compose_loss
 import test_compose_reward
 import test_compose_sampling
+import test_compose_trees
 from compose_cases import GRPO, INFORMATIVE, PLUS, SCORES, STORE, made, real, rules
 from gfcr.compose import RULES, Facts, check
 from gfcr.registry import Settings, Slot, find
@@ -140,7 +141,10 @@ def test_refilling_beside_injection():
 def test_every_rule_is_under_test():
     seen = {
         rule
-        for module in (globals(), *map(vars, (test_compose_loss, test_compose_reward, test_compose_sampling)))
+        for module in (
+            globals(),
+            *map(vars, (test_compose_loss, test_compose_reward, test_compose_sampling, test_compose_trees)),
+        )
         for name, function in module.items()
         if name.startswith("test_") and hasattr(function, "__code__")
         for rule in map(str, _strings(function.__code__))

@@ -138,13 +138,13 @@ def check_recipe(recipe: Recipe) -> list[Finding]:
                 "set filter.cascade.escalate, for example to 0.1, or give the rates in by",
             )
         )
-    worst = recipe.k * recipe.generate.max_tokens
+    worst = group_tokens(recipe)
     if recipe.budget.tokens is not None and recipe.budget.tokens < worst * (recipe.control.min_groups or 1):
         findings.append(
             Finding(
                 "budget_too_small",
                 f"budget.tokens = {recipe.budget.tokens} cannot carry one round's smallest batch "
-                f"(K = {recipe.k} answers of up to {recipe.generate.max_tokens} tokens per group)",
+                f"(K = {recipe.k} answers of up to {recipe.generate.max_tokens} tokens per group, {worst} in all)",
                 "raise budget.tokens, or lower K, generate.max_tokens or control.min_groups",
             )
         )
@@ -248,6 +248,13 @@ def rollout_parts(recipe: Recipe, seed: int, loaded: TaskSet, tokenizer: Any, en
     )
 
 
+def group_tokens(recipe: Recipe) -> int:
+    """Most tokens a group generates in one allocation: what the topology's settings say, else K of the longest answers."""
+    topology = settings_of(find(Slot.TOPOLOGY, recipe.generate.topology.name), recipe.generate.topology.values())
+    worst = getattr(topology, "worst_tokens", None)
+    return recipe.k * recipe.generate.max_tokens if worst is None else int(worst(recipe.generate.max_tokens))
+
+
 def round_settings(recipe: Recipe, max_context: int | None) -> RoundSettings:
     """Bounds of the recipe's rounds; `max_context`: longest prompt plus answer the engine takes, in tokens."""
     return RoundSettings(
@@ -258,6 +265,7 @@ def round_settings(recipe: Recipe, max_context: int | None) -> RoundSettings:
         min_groups=recipe.control.min_groups or max(1, recipe.control.groups // 2),
         max_stages=recipe.control.max_stages,
         max_waves=recipe.control.max_waves,
+        worst=group_tokens(recipe),
         normalise=recipe.loss.normalise,
         constant=_constant(recipe),
         packed=recipe.loss.packed,

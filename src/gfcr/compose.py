@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gfcr.errors import leave_out
-from gfcr.registry import FrozenModel, Method
+from gfcr.registry import FrozenModel, Method, Slot
 from gfcr.train.settings import LossSettings, TrainSettings
 from gfcr.types import Normalise, Sampling
 
@@ -258,12 +258,14 @@ def iid_broken(facts: Facts) -> Finding | None:
     needing = facts.having("assumes: iid group")
     if not needing or not (breaking or injecting):
         return None
-    what = f"{breaking[0]} stops on outcomes" if breaking else f"{injecting[0]} adds answers of a known outcome"
-    return Finding(
-        "iid_broken",
-        f"{needing[0]} assumes that a group's answers are independent draws, and {what}",
-        "use uniform or greedy allocation with it" if breaking else "leave one of the two out",
-    )
+    sharing = facts.having("shares prefixes")
+    if sharing:
+        what, remedy = f"{sharing[0]} grows them from shared beginnings", 'use generate.topology = {name = "group", k = 8}'
+    elif breaking:
+        what, remedy = f"{breaking[0]} stops on outcomes", "use uniform or greedy allocation with it"
+    else:
+        what, remedy = f"{injecting[0]} adds answers of a known outcome", "leave one of the two out"
+    return Finding("iid_broken", f"{needing[0]} assumes that a group's answers are independent draws, and {what}", remedy)
 
 
 @rule
@@ -281,7 +283,8 @@ def engine_lacks(facts: Facts) -> Finding | None:
 
 @rule
 def one_allocator_for_staged(facts: Facts) -> Finding | None:
-    refills, stages = facts.having("refills"), facts.having("breaks: iid group")
+    refills = facts.having("refills")
+    stages = [found for found in facts.having("breaks: iid group") if facts.slot_of(found) == Slot.ALLOCATE]
     if not refills or not stages:
         return None
     return Finding(
@@ -303,4 +306,4 @@ def refill_against_injection(facts: Facts) -> Finding | None:
     )
 
 
-from gfcr import compose_loss, compose_reward, compose_sampling  # noqa: E402, F401  (their rules register themselves)
+from gfcr import compose_loss, compose_reward, compose_sampling, compose_trees  # noqa: E402, F401  (their rules register themselves)

@@ -112,7 +112,13 @@ def method(
 
 # One line per built-in method: slot -> name -> module:class.
 INDEX: dict[Slot, dict[str, str]] = {
-    Slot.TOPOLOGY: {"linear": "gfcr.generate.topology:Linear", "group": "gfcr.generate.topology:GroupTopology"},
+    Slot.TOPOLOGY: {
+        "linear": "gfcr.generate.topology:Linear",
+        "group": "gfcr.generate.topology:GroupTopology",
+        "treepo": "gfcr.generate.trees.treepo:TreePOTopology",
+        "treerl": "gfcr.generate.trees.treerl:TreeRLTopology",
+        "treerpo": "gfcr.generate.trees.treerpo:TreeRPOTopology",
+    },
     Slot.SEED: {},
     Slot.ENVIRONMENT: {"registers": "gfcr.environments.registers:Registers"},
     Slot.GATE: {

@@ -57,7 +57,7 @@ def allocate_greedy(marginals: np.ndarray, total: int, floor: int, cap: int) -> 
     title="exact greedy allocation",
     criterion="cost",
     faithfulness=Faithfulness.OURS,
-    traits=("assumes: binary correctness", "uneven groups"),
+    traits=("assumes: binary correctness", "uneven groups", "counts independent answers"),
 )
 class GreedyAllocation:
     """The round's K * groups rollouts go where the posterior expects the most informative groups."""

@@ -26,7 +26,7 @@ from gfcr.types import Member
     arxiv="2505.12346",
     criterion="reliability",
     faithfulness=Faithfulness.PARTLY,
-    traits=(*GROUP_TRAITS, "damps uncertainty"),
+    traits=(*GROUP_TRAITS, "damps uncertainty", "counts independent answers"),
 )
 class SeedGRPO(GroupBaseline):
     """A = (r - mean) f(alpha SE / ln n): SE is the entropy of the group's final answers as the verdicts name them (SEED-GRPO,
