@@ -35,11 +35,11 @@ SCHEMA = 1
 
 
 class TasksSection(FrozenModel):
-    source: Literal["programs", "file", "reasoning-gym"] = "programs"
-    """`programs`: a pool of the lab domain. `file`: JSONL, parquet or CSV, or a directory of `datasets`' save_to_disk.
+    source: Literal["programs", "file", "reasoning-gym", "tools"] = "programs"
+    """`programs`: a pool of the lab domain. `tools`: a pool for the environment of its name. `file`: JSONL, parquet or CSV, or a directory of `datasets`' save_to_disk.
     `reasoning-gym`: procedural data sets, see `gym`."""
     pool: str = "D"
-    """Pool of the lab domain: D, B1, B2, B3, HARD, MIX."""
+    """Pool of the lab domain: D, B1, B2, B3, HARD, MIX; of `tools`: calculator, python, sqlite, repair."""
     path: str | None = None
     """Task file; None unless source is `file`. Relative to the recipe."""
     heldout: str | None = None

@@ -120,7 +120,13 @@ INDEX: dict[Slot, dict[str, str]] = {
         "treerpo": "gfcr.generate.trees.treerpo:TreeRPOTopology",
     },
     Slot.SEED: {},
-    Slot.ENVIRONMENT: {"registers": "gfcr.environments.registers:Registers"},
+    Slot.ENVIRONMENT: {
+        "calculator": "gfcr.environments.calculator:Calculator",
+        "python": "gfcr.environments.python:Python",
+        "registers": "gfcr.environments.registers:Registers",
+        "repair": "gfcr.environments.repair:Repair",
+        "sqlite": "gfcr.environments.sqlite:SQLite",
+    },
     Slot.GATE: {
         "format": "gfcr.filter.verifiers.exact:Format",
         "answer-tags": "gfcr.filter.verifiers.gym:AnswerTags",

@@ -42,7 +42,7 @@ class TaskSet:
 
 def load_tasks(section: TasksSection) -> TaskSet:
     """Raises ConfigError for an incomplete section, DataError for unreadable, empty or overlapping task sets."""
-    found = {"programs": _pool, "file": _file, "reasoning-gym": _gym}[section.source](section)
+    found = {"programs": _pool, "file": _file, "reasoning-gym": _gym, "tools": _tools}[section.source](section)
     if not found.tasks:
         raise DataError(
             f"tasks: the task set of {section.path or section.pool!r} is empty", "give a source with at least one task"
@@ -67,6 +67,12 @@ def _pool(section: TasksSection) -> TaskSet:
     from gfcr.domains.programs.pools import informative_ids, load_heldout, load_pool
 
     return TaskSet(load_pool(section.pool), load_heldout(section.pool), {"informative": informative_ids(section.pool)})
+
+
+def _tools(section: TasksSection) -> TaskSet:
+    from gfcr.domains.tools.pools import load_heldout, load_pool
+
+    return TaskSet(load_pool(section.pool), load_heldout(section.pool))
 
 
 def _gym(section: TasksSection) -> TaskSet:

@@ -7,29 +7,18 @@ the arguments that tool requires; what is inside the arguments is the environmen
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
 from gfcr.context import Build
 from gfcr.errors import ConfigError
 from gfcr.filter.gates.schema import BadSchema, checked, fault
-from gfcr.filter.texts.fences import blocks
+from gfcr.filter.texts.calls import TAGGED, NoCall, arguments, named, written
 from gfcr.filter.texts.spoken import spoken
 from gfcr.filter.texts.values import NoValue, lenient, strict
 from gfcr.filter.verdicts import passes, refused, short, unjudged, unscorable
 from gfcr.registry import Faithfulness, FrozenModel, Slot, method
 from gfcr.types import StopReason, Task, Verdict
-
-_TAGGED = re.compile(
-    r"<(tool_call|function_call|tool_calls|functioncall)\s*>|<\|(?:python_tag|tool_call_start)\|>|\[TOOL_CALLS\]", re.IGNORECASE
-)
-_ENDS = re.compile(
-    r"</(?:tool_call|function_call|tool_calls|functioncall)\s*>|<\|(?:tool_call_end|eom_id|eot_id|im_end)\|>|</s>",
-    re.IGNORECASE,
-)
-MOST = 100
-"""Calls looked at."""
 
 
 @method("tool-call", Slot.GATE, title="tool calls are well formed", criterion="reliability", faithfulness=Faithfulness.OURS)
@@ -70,22 +59,21 @@ class ToolCall:
             tools = _tools(task)
         except ValueError as error:
             return unscorable(self, str(error))
-        raw = text if _TAGGED.search(text) else spoken(text)[0]
-        written = _written(raw)
-        if not written:
+        found = written(text if TAGGED.search(text) else spoken(text)[0])
+        if not found:
             return refused(self, "no tool call in it") if self.settings.need else passes(self, "no tool call in it")
-        for number, place in enumerate(written, 1):
+        for number, place in enumerate(found, 1):
             try:
                 why = self._fault(place, tools)
             except (BadSchema, ConfigError) as error:
                 return unscorable(self, str(error).partition("\n")[0])
             if why:
                 return refused(self, f"call {number}: {why}")
-        return passes(self, f"{len(written)} well formed")
+        return passes(self, f"{len(found)} well formed")
 
-    def _fault(self, written: str, tools: Mapping[str, Mapping[str, Any]]) -> str:
+    def _fault(self, place: str, tools: Mapping[str, Mapping[str, Any]]) -> str:
         try:
-            value = (lenient if self.settings.lenient else strict)(written)
+            value = (lenient if self.settings.lenient else strict)(place)
         except NoValue as error:
             return str(error)
         for call in value if isinstance(value, list) else [value]:
@@ -94,26 +82,13 @@ class ToolCall:
         return "" if value != [] else "an empty list of calls"
 
     def _call(self, call: Any, tools: Mapping[str, Mapping[str, Any]]) -> str:
-        inner = call.get("function", call) if isinstance(call, dict) else None
-        if isinstance(inner, str):  # {"function": "name", "parameters": {...}}
-            inner = {**call, "name": inner}
-        if not isinstance(inner, dict):
-            return f"{short(call)} is no object with a name"
-        name = inner.get("name", inner.get("tool_name", inner.get("tool")))
-        if not isinstance(name, str) or not name:
-            return "it names no tool"
-        if tools and name not in tools:
-            return f"there is no tool {name[:60]!r}; there are {', '.join(sorted(tools))[:200]}"
-        given: Any = next((inner[k] for k in ("arguments", "parameters", "args", "input") if k in inner), {})
-        if isinstance(given, str):
-            try:
-                given = strict(given) if given.strip() else {}
-            except NoValue as error:
-                return f"its arguments are no JSON: {error}"
-        if given is None:
-            given = {}
-        if not isinstance(given, dict):
-            return f"its arguments are {short(given)}, not an object"
+        try:
+            name, inner = named(call)
+            if tools and name not in tools:
+                return f"there is no tool {name[:60]!r}; there are {', '.join(sorted(tools))[:200]}"
+            given = arguments(inner)
+        except NoCall as error:
+            return str(error)
         schema = tools.get(name)
         if schema is None or self.settings.arguments == "any":
             return ""
@@ -141,42 +116,3 @@ def _tools(task: Task) -> dict[str, Mapping[str, Any]]:
             raise ValueError(f"the parameters of the tool {inner['name']!r} are no JSON schema")
         found[inner["name"]] = schema
     return found
-
-
-def _written(text: str) -> list[str]:
-    """The texts of the calls, at most MOST: tagged ones; else fenced blocks that look like calls; else the whole text where it does."""
-    found: list[str] = []
-    at = 0
-    while len(found) < MOST and (mark := _TAGGED.search(text, at)) is not None:
-        end = _ENDS.search(text, mark.end())
-        nearest = _TAGGED.search(text, mark.end())
-        stop = min(m.start() for m in (end, nearest) if m) if end or nearest else len(text)
-        inner = text[mark.end() : stop].strip()
-        fenced = blocks(inner)
-        parts = [fenced[0].text if fenced else inner]
-        if mark[1] is None and "\n" in inner and not fenced and inner[:1] == "{":
-            parts = [line for line in inner.splitlines() if line.strip()] if _lines(inner) else parts
-        found += parts
-        at = max(stop, mark.end())
-    if found:
-        return found
-    looks = [b.text for b in blocks(text) if b.language in ("json", "tool_call", "tool_calls", "") and _call_like(b.text)]
-    return looks[:MOST] or ([text] if _call_like(text) else [])
-
-
-def _lines(text: str) -> bool:
-    """Whether each line is a value of its own."""
-    for line in text.splitlines():
-        if line.strip():
-            try:
-                strict(line)
-            except NoValue:
-                return False
-    return True
-
-
-_LIKE = re.compile(r"\s*(?:\[\s*)?\{\s*[\"'](?:name|function|tool|tool_name|type|id|arguments|parameters)[\"']\s*:")
-
-
-def _call_like(text: str) -> bool:
-    return _LIKE.match(text) is not None and re.search(r"[\"'](?:name|function|tool|tool_name)[\"']\s*:", text) is not None

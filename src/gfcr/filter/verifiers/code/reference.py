@@ -118,6 +118,13 @@ def held_back(tests: Tests, share: float, key: str) -> Tests:
     return replace(tests, cases=tuple(replace(c, hidden=True) if i in hidden else c for i, c in enumerate(tests.cases)))
 
 
+def public(known: Reference, share: float, key: str) -> Reference:
+    """The reference without what is hidden in it, or held back (`held_back`)."""
+    sets = [held_back(tests, share, key) for tests in known.sets if not tests.hidden]
+    seen = [replace(tests, cases=tuple(case for case in tests.cases if not case.hidden)) for tests in sets]
+    return replace(known, sets=tuple(tests for tests in seen if tests.cases or tests.code))
+
+
 def _parsed(data: Any) -> Any:
     """What a text that is a JSON object says; anything else as it is."""
     if not isinstance(data, str) or not data.lstrip().startswith("{"):

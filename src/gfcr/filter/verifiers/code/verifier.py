@@ -19,7 +19,7 @@ from gfcr.filter.verdicts import cut, scored, unscorable
 from gfcr.filter.verifiers.code.extract import Answer, answer
 from gfcr.filter.verifiers.code.leaks import hard_coded, perturbed
 from gfcr.filter.verifiers.code.line import Tree
-from gfcr.filter.verifiers.code.reference import BadTests, Reference, Tests, held_back, limited, reference
+from gfcr.filter.verifiers.code.reference import BadTests, Reference, Tests, held_back, limited, public, reference
 from gfcr.filter.verifiers.code.report import Failure, Fault, Level, Report, words
 from gfcr.filter.verifiers.code.runs import Runner
 from gfcr.filter.verifiers.code.score import Score, blames_all, blames_none, score, span_value
@@ -119,6 +119,27 @@ class Code:
         known = reference(task.reference)
         program = answer(text, known.entry)
         return self._report(task, known, program, limited(self.settings.limits, known.limits))
+
+    def public(self, task: Task) -> Reference:
+        """What of a task's tests may be seen. Raises BadTests."""
+        return public(reference(task.reference), self.settings.hold_back, task.id)
+
+    def on_public(self, task: Task, text: str) -> tuple[bool, str, str]:
+        """(right, what to say of it, kind of its fault or ""): a program on the tests that may be seen. Raises BadTests, GfcrError."""
+        known = self.public(task)
+        program = answer(text, known.entry)
+        if program.refused is not None:
+            report = Report(failure=Failure(Fault.REFUSED, program.refused))
+        else:
+            limits = limited(self.settings.limits, known.limits)
+            report = Report()
+            for tests in known.sets:
+                with Runner(program, self.settings.sandbox, limits, True, stock(self.settings.sandbox)) as runner:
+                    strict, together = self.settings.objects == "strict", self.settings.tests == "together"
+                    report = report.plus(runner.run(_defined(tests, task), strict, together))
+        if report.unscorable is not None:
+            raise BadTests(report.unscorable)
+        return report.right, words(report, program, self.settings.feedback), str(report.failure.fault) if report.failure else ""
 
     def _report(self, task: Task, known: Reference, program: Answer, limits: Limits) -> Report:
         if program.refused is not None:

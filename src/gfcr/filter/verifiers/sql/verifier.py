@@ -18,9 +18,9 @@ from pydantic import Field
 
 from gfcr.child import Child
 from gfcr.context import Build
-from gfcr.errors import ConfigError
+from gfcr.errors import ConfigError, DataError
 from gfcr.filter.verifiers.sql.compare import Mode
-from gfcr.filter.verifiers.sql.database import DIALECTS, Limits
+from gfcr.filter.verifiers.sql.database import DIALECTS, Limits, Unusable
 from gfcr.filter.verifiers.sql.metrics import arctic, r_ves
 from gfcr.filter.verifiers.sql.text import find_query, is_ordered
 from gfcr.registry import Faithfulness, FrozenModel, Slot, method
@@ -195,6 +195,30 @@ class Sql:
                 return self._scored(False, f"the query gives no result: {lost.why}", spans=spans)
             what = {"gold": "the reference query", "compare": "the comparison"}.get(lost.phase, "the judge")
             return self._unscorable(f"{what}: {lost.why}")
+
+    def database(self, task: Task) -> dict[str, Any]:
+        """Where the task's first database is. Raises DataError."""
+        try:
+            return self._specs(task)[0]
+        except ValueError as error:
+            raise DataError(f"task {task.id}: {error}", "give it schema_sql, db_path, or db_id with `databases` set") from None
+
+    def show(self, task: Task, query: str, rows: int, chars: int) -> tuple[str, str]:
+        """(text, kind of error or ""): what a query gives on the task's first database, to be read; an error in words is of the kind
+        `refused`, `runaway`, `failed` or `killed`. Raises Unusable where the database or its process is to blame, DataError."""
+        own, wall = self.settings, 4 * self.settings.seconds
+        limits = Limits(own.seconds, wall, own.rows, value_bytes=own.value_bytes, memory_mb=own.memory_mb)
+        spec = self.database(task)
+        job = {"dialect": own.dialect, "database": spec, "query": query, "limits": asdict(limits), "rows": rows, "chars": chars}
+        try:
+            said = self._ask(job)
+        except _Lost as lost:
+            if lost.phase == "pred":
+                return _short(f"the query gives no result: {lost.why}"), "killed"
+            raise Unusable(lost.why) from None
+        if fault := said.get("unusable") or said.get("unscorable"):
+            raise Unusable(str(fault))
+        return (said["text"], "") if "text" in said else (_short(said["failed"]), said["kind"])
 
     def _job(self, task: Task, specs: list[dict[str, Any]], gold: list[str], pred: str) -> dict[str, Any]:
         own, wall = self.settings, 4 * self.settings.seconds

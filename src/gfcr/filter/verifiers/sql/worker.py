@@ -24,6 +24,8 @@ MOST_DATABASES, MOST_TABLES = 8, 32
 """Databases and reference results kept."""
 MOST_KEPT_CELLS = 200_000
 """Larger reference results are computed again."""
+LONGEST_CELL = 200
+"""Characters shown of a value."""
 Said = dict[str, Any]
 Tell = Callable[[str], None]
 
@@ -65,6 +67,21 @@ class Bench:
             return {**said, "correct": True}
         except (_Unscorable, Unusable, TooMany) as error:
             return {"unscorable": str(error)}
+
+    def show(self, job: Mapping[str, Any]) -> Said:
+        """`job`: `dialect`, `database` (spec), `query`, `limits`, `rows`, `chars`. The query's result as text, or why there is none."""
+        self._limits = Limits(**job["limits"])
+        self._tell("open")
+        try:
+            database = self._database(job["dialect"], job["database"])
+        except Unusable as error:
+            return {"unusable": str(error)}
+        self._tell("pred")
+        try:
+            table = database.query(job["query"], self._limits)
+        except QueryError as error:
+            return {"failed": str(error), "kind": type(error).__name__.lower()}
+        return {"text": as_text(table, job["rows"], job["chars"])}
 
     def _against(
         self,
@@ -193,6 +210,28 @@ class _Unscorable(Exception):
     """Nothing that is judged is to blame."""
 
 
+def as_text(table: Table, rows: int, chars: int) -> str:
+    """A result to read: names of the columns, the first `rows` rows, as far as `chars` characters reach, and how many there are."""
+    lines = [" | ".join(table.names)] if table.names else []
+    room = chars
+    for row in table.rows[:rows]:
+        line = " | ".join(map(_cell, row))
+        room -= len(line) + 1
+        if room < 0:
+            break
+        lines.append(line)
+    left = len(table.rows) - len(lines) + bool(table.names)
+    count = f"({len(table.rows)} row{'' if len(table.rows) == 1 else 's'}{f', {left} of them not shown' if left else ''})"
+    return "\n".join([*lines, count])
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    text = f"x'{value[:LONGEST_CELL].hex()}'" if isinstance(value, bytes) else str(value)
+    return text if len(text) <= LONGEST_CELL else text[: LONGEST_CELL - 3] + "..."
+
+
 def _confine(memory_mb: int) -> None:
     """No file of this process grows, no core is dumped, memory is bounded."""
     for what, most in (
@@ -223,7 +262,7 @@ def serve(handle: int, memory_mb: int) -> None:
         except (EOFError, OSError):
             return
         try:
-            answer = bench.judge(job)
+            answer = bench.show(job) if "query" in job else bench.judge(job)
         except Exception as error:  # the judge's own fault
             answer = {"unscorable": f"{type(error).__name__}: {error}"}
         send({"answer": answer})
