@@ -1,4 +1,21 @@
-"""What users of such systems report about tokens, masks and log-probabilities: each kind of fault, by its smallest input."""
+"""What users of such systems report about tokens, masks and log-probabilities: each kind of fault, by its smallest input.
+
+By the numbers of that list (there is no 8):
+
+1. rllm#272, a round trip that is not injective: `test_1_...` (text, and a tool call in a spacing of its own)
+2. verl#3720, the template's newline after the end token: `test_2_...`
+3. verl#3960, tool calls cleared in the history: `test_3_...`
+4. minimind#850, a length used as identity: `test_4_...`
+5. ART#726, a template that rewrites the history: `test_5_...`
+6. sglang#26555, an engine that retokenises: `test_6_...` (embedded, one turn and several; over HTTP: tests/engine/http)
+7. slime#2263, parallel results rendered one by one: `test_7_...` (every family: tests/generate/test_tool_chats.py)
+9. trl#6789, top_p and another support: `test_9_...`
+10. open-instruct#1473, state that leaks in the engine: `test_10_...`
+11. trl#6369, a denominator that counts masked answers: `test_11_...`
+
+Reports with the right behaviour: verl#6476 (1), verl#6392 (2), trl#6369 (7), SkyRL#1633 (17), verl#3720 (21), trl#7039 (22), each under
+its name below, and four of the same kinds without a report.
+"""
 
 import json
 from dataclasses import replace
@@ -35,6 +52,7 @@ from gfcr.types import (
     SegmentKind,
     Status,
     StopReason,
+    ToolCall,
     Verdict,
     masked_mean,
     path_ids,
@@ -46,7 +64,7 @@ from tool_cases import tool_toy
 ASK = messages_of([("user", "12 + 30?")])
 
 
-def model(vocabulary):
+def model(vocabulary, room=128):
     torch.manual_seed(0)
     config = LlamaConfig(
         hidden_size=32,
@@ -55,7 +73,7 @@ def model(vocabulary):
         num_key_value_heads=2,
         intermediate_size=32,
         vocab_size=vocabulary,
-        max_position_embeddings=128,
+        max_position_embeddings=room,
         bos_token_id=None,
         eos_token_id=None,
         pad_token_id=0,
@@ -77,7 +95,7 @@ def split_pair(made):
     raise AssertionError("the tokenizer has no token of two letters")
 
 
-def test_non_injective_round_trip():
+def test_1_non_injective_round_trip():
     """rllm#272: ids that decode and encode to others. They are kept as sampled, and the checker says so."""
     made = toy("chatml")
     pair, whole, codec = split_pair(made)
@@ -89,7 +107,22 @@ def test_non_injective_round_trip():
     assert (found.kind, found.own.tolist(), found.rendered.tolist()) == (Kind.RETOKENISED, pair, [whole])
 
 
-def test_template_glue_token_missing():
+def test_1_a_tool_call_in_a_spacing_of_its_own():
+    """rllm#272 with tools: the template would write the call otherwise; the tokens and the text before the result are the policy's."""
+    made = tool_toy("hermes")
+    one = Conversation.start(made.chat(), ASK)
+    said = [*made.ids(['<tool_call>{"arguments":{"x":12},"name":"add"}</tool_call>']), made.id("<|im_end|>")]
+    one = one.said(answer(one, said), [ToolCall("add", {"x": 12})]).heard(messages_of([("tool", "42")]))
+    assert one.path[1].segment.ids.tolist() == said
+    assert check(one).exact  # the text as it was written is the history, not the calls read from it
+    assert one.messages[1].calls[0].arguments == {"x": 12}
+    apart = [*made.ids(["<tool_call>{"]), *made.ids(['"name":"f"}</tool_call>']), made.id("<|im_end|>")]
+    two = one.said(answer(one, apart, name="b"), [ToolCall("f", {})]).heard(messages_of([("tool", "1")]))
+    assert two.path[3].segment.ids.tolist() == apart
+    assert {m.kind for m in check(two).mismatches} <= {Kind.RETOKENISED}
+
+
+def test_2_template_glue_token_missing():
     """verl#3720: two assistant turns; the newline after the end token stands in the trained sequence, outside the loss."""
     made = toy("chatml")
     one = Conversation.start(chat_of(made), ASK)
@@ -107,7 +140,7 @@ def test_template_glue_token_missing():
     assert not batch.rl_mask[newline]
 
 
-def test_a_checker_reports_a_lost_glue_token():
+def test_2_a_checker_reports_a_lost_glue_token():
     """verl#3720, the right behaviour: whoever feeds the next header without the newline is told."""
     made = toy("chatml")
     one = Conversation.start(chat_of(made), ASK)
@@ -118,7 +151,7 @@ def test_a_checker_reports_a_lost_glue_token():
     assert (found.kind, found.rendered.tolist()) == (Kind.GLUE, made.ids(["\n"]))
 
 
-def test_lossy_message_normalisation(tmp_path):
+def test_3_lossy_message_normalisation(tmp_path):
     """verl#3960: a tool call in the history is kept, rendered the same each time and after a turn more; a field that would be left
     out is refused, not cleared."""
     file = tmp_path / "t.jsonl"
@@ -144,7 +177,7 @@ def test_lossy_message_normalisation(tmp_path):
     assert load({"role": "assistant", "content": "x", "tool_calls": None}).prompt[1].calls == ()
 
 
-def test_length_used_as_identity():
+def test_4_length_used_as_identity():
     """minimind#850: a completion with an extra control token shifts nothing: what was fed begins where it begins."""
     made = toy("chatml")
     one = Conversation.start(chat_of(made), ASK)
@@ -157,7 +190,7 @@ def test_length_used_as_identity():
     assert Kind.CONTROL_WRITTEN in [m.kind for m in check(two).mismatches]
 
 
-def test_template_rewrites_history():
+def test_5_template_rewrites_history():
     """ART#726: a template that drops past thinking does not drop it from the tokens; the prefix is preserved and it is said."""
     template = (
         "{% for m in messages %}{% set text = m.content.split('</think>')[-1] if not loop.last else m.content %}"
@@ -174,7 +207,7 @@ def test_template_rewrites_history():
     assert [m.kind for m in check(two).mismatches] == [Kind.HISTORY_REWRITTEN]
 
 
-def test_engine_not_token_in_token_out():
+def test_6_engine_not_token_in_token_out():
     """sglang#26555: the engine reads the two tokens it is given, not the one their text encodes to."""
     made = toy("chatml")
     pair, whole, codec = split_pair(made)
@@ -193,7 +226,32 @@ def test_engine_not_token_in_token_out():
     assert engine.usage().prefilled == 2
 
 
-def test_per_message_rendering_of_a_joint_structure():
+def test_6_several_turns_are_scored_in_the_context_they_were_sampled_in():
+    """sglang#26555 over turns: what the engine gave for each answer is what it gives for the whole path, results of tools in it."""
+    made = tool_toy("hermes")
+    engine = EmbeddedEngine(model(len(made.toy.tokenizer), 512), EmbeddedSettings(slots=4), decode=made.chat().codec.answer)
+    one = Conversation.start(made.chat(), ASK)
+    for turn in range(3):
+        engine.submit(Request(str(turn), one.path, Sampling(), 5, turn, StopSpec()))
+        chunks = []
+        while engine.live():
+            chunks += engine.step()
+        ids, logprobs = (np.concatenate([getattr(c, name) for c in chunks]) for name in ("ids", "logprobs"))
+        sampled = Segment(SegmentKind.ACTION, ids, logprobs, sampling=Sampling(), author="policy", version=0)
+        node = Node(f"a{turn}", one.path[-1].id, sampled)
+        one = one.grown((*one.path, node), StopReason.MAX_TOKENS, [ToolCall("add", {"x": turn})])
+        one = one.heard(messages_of([("tool", f"{turn} <|im_end|>"), ("tool", "é")]))
+    ends = np.cumsum([len(n.segment) for n in one.path])
+    spans = tuple(
+        (int(e - len(n.segment)), int(e), Sampling()) for n, e in zip(one.path, ends) if n.segment.logprobs is not None
+    )
+    (scored,) = engine.score([ScoreItem("s", one.ids(), spans)])
+    assert len(spans) == 3
+    for (begin, end, _), node in zip(spans, [n for n in one.path if n.segment.logprobs is not None]):
+        np.testing.assert_allclose(scored.logprobs[begin:end], node.segment.logprobs, atol=5e-5)
+
+
+def test_7_per_message_rendering_of_a_joint_structure():
     """slime#2263: two parallel results in one turn of the template, not in two."""
     template = (
         "{% for m in messages %}{% if m.role == 'tool' %}{% if messages[loop.index0 - 1].role != 'tool' %}"
@@ -207,9 +265,11 @@ def test_per_message_rendering_of_a_joint_structure():
     one = one.said(answer(one, [*made.ids(["look"]), made.id("<|im_end|>")])).heard(messages_of([("tool", "4"), ("tool", "5")]))
     assert one.ids().tolist().count(made.id("<|im_start|>")) == 4  # question, answer, both results, next header
     assert check(one).exact
+    with pytest.raises(ValueError, match="after an answer"):  # a second result cannot come by itself
+        one.heard(messages_of([("tool", "6")]))
 
 
-def test_different_support():
+def test_9_different_support():
     """trl#6789: top_p = .5 over p = [.5, .3, .2]: the log-probability is that of the renormalised law, the kept mass comes with
     it, and a recipe that truncates on an engine without either is refused."""
     laws = Laws(3, torch.device("cpu"))
@@ -224,7 +284,7 @@ def test_different_support():
     assert "truncated_without_processed" in [finding.rule for finding in compose(raw)]
 
 
-def test_state_leak_in_engine():
+def test_10_state_leak_in_engine():
     """open-instruct#1473: one prompt, the same weights, 500 calls among others: one answer, one set of log-probabilities."""
     engine = EmbeddedEngine(model(40), EmbeddedSettings(slots=32))
     rng = np.random.default_rng(0)
@@ -258,7 +318,7 @@ def truncated_and_finished(overlong):
     return made
 
 
-def test_numerator_and_denominator_use_different_masks():
+def test_11_numerator_and_denominator_use_different_masks():
     """trl#6369: one truncated and masked answer, one finished one, per-token loss 1: 4/4, not 4/8; nothing left: 0, no error."""
     made = truncated_and_finished("mask")
     assert [m.drop for m in made.members.values()] == [Drop.OVERLONG, None]
@@ -272,7 +332,7 @@ def test_numerator_and_denominator_use_different_masks():
     assert np.count_nonzero(both.token_weights()) == 8
 
 
-def test_reward_placement_of_an_empty_answer():
+def test_verl_6476_reward_placement_of_an_empty_answer():
     """verl#6476: response lengths [0, 3], scores [10, 1]: nothing of the first row is trained, nothing stands on padding."""
     made = group([10.0, 1.0])
     empty, full = made.members.values()
@@ -297,7 +357,7 @@ class Boxed:
         return Verdict("boxed", "1", Status.SCORED, float(right), right)
 
 
-def test_tool_text_scored_as_model_text():
+def test_verl_6392_tool_text_scored_as_model_text():
     """verl#6392: the answer stands in the tool's output only: reward 0, and it lies on the model's tokens."""
     made = toy("chatml")
     codec = Codec(made.tokenizer)
@@ -314,7 +374,7 @@ def test_tool_text_scored_as_model_text():
 
 
 @pytest.mark.parametrize("last", ["<|im_end|>", "<|endoftext|>"])
-def test_several_stop_tokens(last):
+def test_trl_7039_several_stop_tokens(last):
     """trl#7039: both end ids finish an answer; nothing after it stays."""
     made = toy("chatml")
     codec = Codec(made.tokenizer)
@@ -337,7 +397,7 @@ def test_several_stop_tokens(last):
     assert not StopReason.EOS.truncated
 
 
-def test_nan_through_a_mask():
+def test_skyrl_1633_nan_through_a_mask():
     """SkyRL#1633: mask [1, 0], KL terms [.1, NaN]: logged as .1."""
     assert masked_mean(np.array([0.1, np.nan]), np.array([True, False])) == pytest.approx(0.1)
 

@@ -1,18 +1,23 @@
 """Chats through a whole run: a recipe, a small chat model in a directory, and what its batches hold."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from chat_cases import toy
+from chat_cases import answer, messages_of, toy
 from gfcr.build import build
 from gfcr.errors import ConfigError, DataError
+from gfcr.generate.drift import label
+from gfcr.generate.render import TokenizerRenderer
 from gfcr.recipe import parse
 from gfcr.run.directory import RunDirectory
+from gfcr.run.drift import drift_metrics
 from gfcr.run.session import Session
+from gfcr.types import Group, Member, Node, Rollout, StopReason, Task
 
 
 @pytest.fixture(scope="module")
@@ -99,3 +104,42 @@ def test_a_tokenizer_without_a_template_is_refused_before_the_first_token(tmp_pa
     lab = parse({"tasks": {"source": "file", "path": file}})
     with pytest.raises(DataError, match="the tokenizer has no chat template"):
         build(lab, 0)
+
+
+def test_drift_is_counted_over_the_rollouts_that_were_asked_for(place, tmp_path):
+    file = tasks(tmp_path, "chats", *CHATS)
+    made = recipe(place, file, {"check_drift": 5})
+    Session.create(made, seed=0, path=tmp_path / "run").run()
+    with RunDirectory.read(tmp_path / "run") as run:
+        first, row = run.metrics()
+        groups = list(run.groups(1))
+        renderer = TokenizerRenderer(toy("chatml").tokenizer)
+        rollouts = [(g.task, m.rollout) for g in groups for m in g.members.values()][:5]
+        labels = [label(renderer.dialogue(t, r.path[:1]).said(r)) for t, r in rollouts]
+    assert "drift" not in first
+    drift = row["drift"]
+    assert drift["checked"] == 5 == drift["clean"] + drift["realigned"] + drift["forked"]
+    assert (
+        drift["forked"] == sum("forked" in one for one in labels) > 0
+    )  # a random model writes control tokens and broken bytes
+    assert drift.get("control_written", 0) == sum("control_written" in one for one in labels)
+
+
+def test_a_rollout_that_nobody_can_check_is_not_counted():
+    made = toy("chatml")
+    renderer = TokenizerRenderer(made.tokenizer)
+    chat, text = Task("t", messages_of(CHATS[0])), Task("t", "12 + 30?")
+    out = []
+    for task in (chat, text):
+        one = renderer.dialogue(task, (Node("p", None, renderer(task)),))
+        one = one.said(answer(one, [*made.ids(["42"]), made.id("<|im_end|>")]))
+        out.append(Rollout(task.id, task.id, one.path, StopReason.EOS))
+        two = one.heard(messages_of([("user", "so?")]))
+        out.append(Rollout(f"{task.id}2", task.id, two.path, StopReason.MAX_TURNS))
+    out.append(replace(out[1], id="labelled", meta={"drift": "forked history_rewritten trimmed"}))
+    groups = []
+    for task, some in ((chat, [*out[:2], out[4]]), (text, out[2:4])):
+        groups.append(Group(f"g{task.id}", task, 0, 0, members={r.id: Member(r) for r in some}))
+    counts = drift_metrics(groups, renderer, 10)
+    assert counts == {"checked": 2, "clean": 1, "realigned": 0, "forked": 1, "history_rewritten": 1, "trimmed": 1}
+    assert drift_metrics(groups, renderer, 1)["checked"] == 1

@@ -275,3 +275,45 @@ def test_a_renderer_begins_the_dialogue_of_a_task():
     assert np.array_equal(told(task).ids, begin(tool_toy("told")).ids())
     with pytest.raises(ConfigError, match="renderer sets itself"):
         Chat(made.chat().codec, {"tools": "x"})
+
+
+@pytest.mark.parametrize("name", ["hermes", "ipython", "outputs", "told"])
+def test_a_turn_costs_the_same_however_long_the_chat_is(name):
+    """The template is asked a bounded number of times over 128 turns, and again of another chat never; texts are encoded once."""
+    made = tool_toy(name, "fallback")
+    chat = made.chat()
+    rendered = []
+
+    def counting(messages, **more):
+        rendered.append(len(messages))
+        return type(made.toy.tokenizer).apply_chat_template(made.toy.tokenizer, messages, **more)
+
+    made.toy.tokenizer.apply_chat_template = counting
+    try:
+        for again in range(2):
+            one = begin(made, chat=chat)
+            begun = len(rendered)
+            for turn in range(128):
+                one = call(made, one).heard([message("tool", f"{turn} it is")])
+            if again:
+                assert len(rendered) == begun
+            else:
+                assert len(rendered) < 120
+    finally:
+        del made.toy.tokenizer.apply_chat_template
+    assert one.turn == 128
+    assert len(one.path) == 257
+
+
+def test_short_texts_that_come_again_are_encoded_once_and_the_store_of_them_is_bounded(monkeypatch):
+    made = toy("chatml")
+    codec = Codec(made.tokenizer)
+    monkeypatch.setattr("gfcr.generate.codec._MOST_KEPT", 8)
+    for i in range(40):
+        assert codec.plain(f"so {i} <|im_end|>") == codec.plain(f"so {i} <|im_end|>") == made.ids([f"so {i} <|im_end|>"])
+        assert len(codec._encoded) <= 8
+    first = codec.plain("so")
+    first.append(0)  # what was given away is not what is kept
+    assert codec.plain("so") == first[:-1]
+    assert codec._twin_agrees
+    assert codec._backend_decodes
