@@ -118,6 +118,7 @@ INDEX: dict[Slot, dict[str, str]] = {
         "treepo": "gfcr.generate.trees.treepo:TreePOTopology",
         "treerl": "gfcr.generate.trees.treerl:TreeRLTopology",
         "treerpo": "gfcr.generate.trees.treerpo:TreeRPOTopology",
+        "best-first": "gfcr.generate.trees.best_first:BestFirst",
     },
     Slot.SEED: {},
     Slot.ENVIRONMENT: {

@@ -16,12 +16,16 @@ from grove_cases import forks, grove_lab, grown, said
 from lifecycle_cases import decoder
 
 TREEPO = {"name": "treepo", "k": 6, "segment": 5, "depth": 5}
+BEST = {"name": "best-first", "k": 6, "segment": 5}
 TOPOLOGIES = [
     TREEPO,
     {**TREEPO, "budget": "softmax", "fallback": "softmax", "prefer": "unlikely"},
     {**TREEPO, "budget": "fixed", "fallback": "min_logprob", "first": [1, 2]},
     {"name": "treerl", "trees": 2, "forks": 2, "rounds": 2, "continuations": 1},
     {"name": "treerpo", "children": 2, "depth": 3, "step": 6},
+    {**BEST, "fork": "segment", "score": "logprob"},
+    {**BEST, "fork": "surprisal", "score": "value", "wide": 1},
+    {**BEST, "fork": "random", "score": "entropy", "branches": 3},
 ]
 each = pytest.mark.parametrize("topology", TOPOLOGIES, ids=lambda t: "-".join(str(v) for v in t.values() if isinstance(v, str)))
 

@@ -102,6 +102,8 @@ class Grove(Copied, ABC):
         """In the order in which they were asked for."""
         self.done: dict[str, StopReason] = {}
         """Shoots that leaves end with."""
+        self.dropped: dict[str, str] = {}
+        """Shoots that nothing goes on from, `reason: words`."""
         self.signals: dict[str, Signals] = {}
         """Of those that were looked at."""
         self.lost = 0
@@ -260,7 +262,8 @@ class Grove(Copied, ABC):
             )
             for name, line in lines.items()
         ]
-        return out + [Spill(name, "unfinished: no leaf goes through it") for name in self.shoots if name not in used]
+        unused = (name for name in self.shoots if name not in used)
+        return out + [Spill(name, self.dropped.get(name, "unfinished: no leaf goes through it")) for name in unused]
 
 
 def _up_to(path: Path, at: int) -> Path:
