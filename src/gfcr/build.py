@@ -7,9 +7,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gfcr.build_engine import embedded_engine as embedded_engine
+from gfcr.build_engine import make_engine
 from gfcr.compose import Facts, Finding, check
 from gfcr.context import Build
 from gfcr.control.configure.base import configurator
@@ -18,6 +19,8 @@ from gfcr.engine import features_of
 from gfcr.engine.contract import Engine, StopSpec
 from gfcr.engine.models import check_directory
 from gfcr.engine.models import model_path as model_path
+from gfcr.environments.host import Host
+from gfcr.environments.making import make_host, reader, with_tools
 from gfcr.errors import ConfigError, MissingExtra
 from gfcr.filter.cascade import Cascade
 from gfcr.filter.credit.adjust import chained
@@ -55,6 +58,8 @@ class RolloutParts:
     round_settings: RoundSettings
     about_tasks: dict[str, Any]
     """What is told of the task source: number of tasks, what columns were taken for, notes."""
+    host: Host | None
+    """Where the environments are played; None where the recipe has none."""
     dropped: int
     """Tasks left out because their prompts are too long (`generate.prompt.overflow`)."""
 
@@ -195,6 +200,8 @@ def preflight(recipe: Recipe) -> TaskSet:
     )
     make_slots(recipe, context)
     make_cascade(recipe, context)
+    if (host := make_host(recipe.generate.environment, recipe.generate.host, context)) is not None:
+        host.close()
     return loaded
 
 
@@ -226,12 +233,32 @@ def rollout_parts(recipe: Recipe, seed: int, loaded: TaskSet, tokenizer: Any, en
     refuse_bans(recipe, able.vocabulary)
     prompt, longest = recipe.generate.prompt, recipe.generate.max_tokens
     renderer = TokenizerRenderer(tokenizer, prompt, able.max_length - longest)
+    bare = Build(seed, loaded.tasks, recipe.control.groups, recipe.k, longest)
     tasks, heldout = (
-        fitting(what, found, renderer, able.max_length, longest, able.vocabulary, prompt.overflow == "drop")
+        fitting(
+            what,
+            with_tools(recipe.generate.environment, found, bare, prompt.chat),
+            renderer,
+            able.max_length,
+            longest,
+            able.vocabulary,
+            prompt.overflow == "drop",
+        )
         for what, found in (("tasks", loaded.tasks), ("held-out tasks", loaded.heldout))
     )
     generation = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
-    context = Build(seed, tasks, recipe.control.groups, recipe.k, longest, loaded.privileged, renderer.decoder())
+    context = Build(
+        seed,
+        tasks,
+        recipe.control.groups,
+        recipe.k,
+        longest,
+        loaded.privileged,
+        renderer.decoder(),
+        renderer.dialogue,
+        reader(recipe.generate.environment),
+        able.max_length,
+    )
     return RolloutParts(
         recipe,
         seed,
@@ -244,6 +271,7 @@ def rollout_parts(recipe: Recipe, seed: int, loaded: TaskSet, tokenizer: Any, en
         stop_spec(renderer.codec, generation, renderer.turn_end, recipe.generate.stop_strings, able.vocabulary),
         round_settings(recipe, able.max_length),
         loaded.about(),
+        make_host(recipe.generate.environment, recipe.generate.host, context),
         len(loaded.tasks) - len(tasks) + len(loaded.heldout) - len(heldout),
     )
 
@@ -341,35 +369,6 @@ def make_cascade(recipe: Recipe, context: Build) -> Cascade:
         context.seed,
         section.workers,
     )
-
-
-def make_engine(recipe: Recipe, place: Path, decode: Any) -> Engine:
-    if recipe.engine.name == "scripted":
-        from gfcr.engine.scripted import ScriptedEngine
-
-        return ScriptedEngine()
-    from gfcr.engine.models import load_model
-
-    return embedded_engine(recipe, load_model(place, recipe.engine.device, recipe.engine.dtype), decode)
-
-
-def embedded_engine(recipe: Recipe, model: Any, decode: Any) -> Engine:
-    """The embedded engine around a model, which is the engine's from here on; in processes of its own where the recipe says so."""
-    from gfcr.engine.embedded import EmbeddedEngine, EmbeddedSettings
-
-    section = recipe.engine
-    settings = EmbeddedSettings(
-        slots=-(-section.slots // section.workers),
-        device=section.device,
-        dtype=section.dtype,
-        max_length=section.max_length,
-        check_tokens=section.check_tokens,
-    )
-    if section.workers == 1:
-        return EmbeddedEngine(model, settings, decode=decode)
-    from gfcr.engine.workers import WorkerEngine
-
-    return WorkerEngine(model, settings, decode=decode, workers=section.workers)
 
 
 def refuse_bans(recipe: Recipe, vocabulary: int) -> None:

@@ -47,6 +47,8 @@ class Build:
     """Token ids -> text; None without a tokenizer."""
     dialogue: Callable[[Task, Path], Any] | None = None
     """(task, prompt and guidance) -> its turns, begun (generate/dialogue.py); None without a tokenizer."""
+    read: Callable[[str], Any] | None = None
+    """A turn's text -> what the policy wants done (environments/contract.py, Said), as the environment reads it; None = the text."""
     max_context: int | None = None
     """Longest prompt plus answer the engine takes, in tokens; None = not known."""
     again: Callable[[str, int], bool] = _never

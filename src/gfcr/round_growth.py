@@ -145,6 +145,7 @@ class Generating(InFlight):
             fork_at=want.fork_at if parent else 0,
             later=want.later,
             retain=want.retain,
+            frees=want.frees,
         )
         growing.pieces[piece_id] = want, attempt
         self._emit(GenerateAsk(piece_id, group.id, group.task.id, request), group)
@@ -177,6 +178,8 @@ class Generating(InFlight):
         elif (name := growing.others.get(event.id)) is None:
             return False
         else:
+            if isinstance(event, Answered) and event.acted.error:
+                self._decide("environment", event.id, "fault", event.acted.error, group)
             outcome = Seen(name, event.signals) if isinstance(event, Judged) else Played(name, event.acted)
         self._pursue(group, growing.growth.tell(outcome))
         return True

@@ -28,7 +28,7 @@ from gfcr.asks import (
 from gfcr.control.slots import Action, Prefix
 from gfcr.drivers.assemble import Growing
 from gfcr.engine.contract import Engine, Request
-from gfcr.environments.acts import Act, Acted
+from gfcr.environments.acts import Act, Acted, Branch, Finish, Reset
 from gfcr.filter.cascade import Cascade
 from gfcr.filter.slots import GroupJudge
 from gfcr.round import Round
@@ -60,8 +60,12 @@ class Driver:
         self.engine, self.cascade, self.clock, self.judge, self.plays = engine, cascade, clock, judge, plays
         features = engine.capabilities().features
         self._forks, self._laws = "fork" in features, "laws" in features
-        self._retained: list[str] = []
-        """Requests that the engine was told to keep, because forks may follow."""
+        self._retained: dict[str, None] = {}
+        """Requests that the engine was told to keep, because forks may follow, in their order."""
+        self._frees: dict[str, str] = {}
+        """Last forks that wait for admission -> their parent."""
+        self._sessions: dict[str, None] = {}
+        """Sessions of environments that were begun and not ended."""
         self._playing: dict[str, Future[Acted]] = {}
         self._growing: dict[str, Growing] = {}
         """Requests in the engine, in ask order."""
@@ -83,6 +87,13 @@ class Driver:
                     round_.tell(Failed(ask.id, "no_environment: the recipe names none (generate.environment)"))
                 else:
                     self._playing[ask.id] = self.plays.start(ask.act)
+                    self._note(ask.act)
+
+    def _note(self, act: Act) -> None:
+        if isinstance(act, Finish) and act.end:
+            self._sessions.pop(act.session, None)
+        elif isinstance(act, (Reset, Branch)):
+            self._sessions[act.session] = None
 
     def _hand_over(self, request: Request) -> None:
         """Submit; a fork whose parent the engine no longer keeps computes its prefix itself."""
@@ -91,7 +102,9 @@ class Driver:
         if request.later and not self._laws:
             raise ValueError("the engine cannot change the law within a rollout (feature `laws`)")
         if request.retain:
-            self._retained.append(request.id)
+            self._retained[request.id] = None
+        if request.frees and request.fork_of is not None:
+            self._frees[request.id] = request.fork_of
         if request.fork_of is None:
             self.engine.submit(request)
             return
@@ -101,10 +114,14 @@ class Driver:
             self.engine.submit(replace(request, fork_of=None, fork_at=0))
 
     def release(self) -> None:
-        """Let the engine drop what it kept for forks: nothing of it outlives a round."""
+        """Let the engine drop what it kept for forks, and end what sessions are left: nothing of it outlives a round."""
         for request in self._retained:
             self.engine.cancel(request)
         self._retained.clear()
+        self._frees.clear()
+        for session in self._sessions if self.plays is not None else ():
+            self.plays.start(Finish(session))  # type: ignore[union-attr]
+        self._sessions.clear()
 
     def answer(self, round_: Round, asks: Sequence[Ask]) -> None:
         """Judge, compare and score what the round asks for, and tell what its acts came to. All judgements are asked for at once and
@@ -146,6 +163,9 @@ class Driver:
             self._give_up()
         for cost in self.engine.prefilled():
             self._growing[cost.request].prefill(cost)
+            if self._frees and (parent := self._frees.pop(cost.request, None)) is not None:
+                self._retained.pop(parent, None)
+                self.engine.cancel(parent)
         if stopper is None:
             return
         alive = [g for g in self._growing.values() if g.stop is None and g.chunks]

@@ -50,6 +50,8 @@ class Request:
     retain: bool = False
     """Keep what was computed for it after it ends, because forks may follow; dropped at `load`, by `cancel(id)` of the
     ended request, or when the engine's room for it is full (a fork then computes its prefix itself)."""
+    frees: bool = False
+    """No other fork of `fork_of` follows; the driver ends it once this request is admitted."""
 
     @property
     def laws(self) -> tuple[Sampling, ...]:

@@ -24,6 +24,7 @@ from gfcr.environments.contract import Environment
 from gfcr.environments.sessions import Kept, Make, Session, awaited, ends, inline, kept_of, let_go, perform
 from gfcr.environments.settings import HostSettings
 from gfcr.registry import FrozenModel, Method
+from gfcr.types import Task
 
 MOST_STUCK = 64
 """Threads that may hang in acts which overran; one more, and the host takes no further acts."""
@@ -90,6 +91,14 @@ class Host:
     def __len__(self) -> int:
         """Sessions held."""
         return len(self._lines)
+
+    def tools(self, task: Task) -> tuple[str, ...]:
+        """JSON schemas of the tools that are offered for a task."""
+        env = self._make()
+        try:
+            return tuple(inline(env.tools(task)))
+        finally:
+            let_go(env, inline)
 
     def run(self, acts: Sequence[Act]) -> list[Acted]:
         """Play them all; answers in their order."""

@@ -38,6 +38,8 @@ class Sample:
     """Forks of it may follow."""
     strings: tuple[str, ...] = ()
     """Stop strings besides the recipe's."""
+    frees: bool = False
+    """No other fork of `fork_of` follows: what was computed for it may go once this one has taken it over."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

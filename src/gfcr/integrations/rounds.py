@@ -60,7 +60,7 @@ class Rounds:
         `any_weights`: accept what would end bit-equality. Raises RunDirectoryError for another recipe or seed."""
         self.parts, self.recipe, self.any_weights = parts, parts.recipe, any_weights
         self.budget, self.ledger = Budget(parts.recipe.budget.tokens), Ledger(judging=parts.cascade.judging)
-        self.driver = WaveDriver(parts.engine, parts.cascade, parts.slots.judge)
+        self.driver = WaveDriver(parts.engine, parts.cascade, parts.slots.judge, parts.host)
         self.round = self.empty = 0
         self.ended = ""
         """Why there are no more batches; empty while there are."""
@@ -151,6 +151,8 @@ class Rounds:
     def close(self) -> None:
         self.parts.engine.close()
         self.parts.cascade.close()
+        if self.parts.host is not None:
+            self.parts.host.close()
         if self.directory is not None:
             self.directory.close()
 

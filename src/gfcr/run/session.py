@@ -58,7 +58,7 @@ class Session:
         self.recipe = parts.recipe
         self.budget = Budget(self.recipe.budget.tokens)
         self.ledger = Ledger(judging=parts.cascade.judging)
-        self.driver = WaveDriver(parts.engine, parts.cascade, parts.slots.judge)
+        self.driver = WaveDriver(parts.engine, parts.cascade, parts.slots.judge, parts.host)
         self.step = self.round = self.version = self.empty = 0
         self.evaluated_at = -1
         """Budget spent at the last evaluation; -1 = none yet."""
@@ -273,6 +273,8 @@ class Session:
     def close(self) -> None:
         self.parts.engine.close()
         self.parts.cascade.close()
+        if self.parts.host is not None:
+            self.parts.host.close()
         if (close := getattr(self.parts.slots.select, "close", None)) is not None:
             close()  # a selector with a process of its own
         self.directory.close()

@@ -90,7 +90,7 @@ class GfcrRolloutFunc:
         view = View(self.calls, self._version, self.seed, slots.posterior, slots.memory, over)
         settings = parts.round_settings.model_copy(update={"groups": len(tasks), "min_groups": 1})
         round_ = Round(self.calls, slots, settings, view, Budget(None), parts.renderer, parts.stop)
-        WaveDriver(parts.engine, parts.cascade, slots.judge).drive(round_)
+        WaveDriver(parts.engine, parts.cascade, slots.judge, parts.host).drive(round_)
         self.calls += 1
         out: dict[str, list[Any]] = {
             name: [] for name in ("prompt_ids", "completion_ids", "logprobs", "env_mask", "gfcr_reward")

@@ -1,0 +1,1 @@
+"""Rollouts that take turns with an environment."""

@@ -1,0 +1,341 @@
+"""One rollout of several turns: reset, sample, play, read what came of it, until something ends it.
+
+Invariants: one thing is outstanding at a time; every limit ends it with a stop of its own; what nobody reads any more is not put into
+the path (an observation after the last turn); a broken environment begins the rollout anew or gives it up, and its tokens are discarded
+under the failure's reason; names go on counting over restarts and steps back, so no stream key is used twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from gfcr.environments.acts import Acted, Branch, Finish, Reset, Turn
+from gfcr.environments.contract import Step
+from gfcr.errors import GfcrError
+from gfcr.generate.dialogue import Dialogue
+from gfcr.generate.growth import Copied, Given, Leaf, Lost, Outcome, Piece, Play, Played, Sample, Spill, Want
+from gfcr.generate.interactive.opening import opened
+from gfcr.generate.interactive.plan import Plan
+from gfcr.types import (
+    Cost,
+    LossRole,
+    Message,
+    Node,
+    Part,
+    PartKind,
+    Path,
+    Segment,
+    StepScore,
+    StopReason,
+    Verdict,
+    path_length,
+)
+
+ENVIRONMENT = "environment"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mark:
+    """Where an episode stood before a turn was sampled."""
+
+    dialogue: Dialogue
+    length: int
+    pieces: tuple[str, ...]
+    states: tuple[str, ...]
+    scores: tuple[StepScore, ...]
+    fork_at: int
+    agent: str
+
+
+@dataclass
+class Episode(Copied):
+    """One rollout while it grows."""
+
+    plan: Plan
+    index: int
+    base: Path
+    count: int = 0
+    """Things wanted so far; part of their names."""
+    doing: str = "reset"
+    """What is outstanding: reset, sample, turn, finish, back, over."""
+    dialogue: Dialogue | None = None
+    length: int = 0
+    """Tokens of the dialogue's path."""
+    pieces: tuple[str, ...] = ()
+    states: tuple[str, ...] = ()
+    scores: tuple[StepScore, ...] = ()
+    agent: str = ""
+    """Who speaks next."""
+    used: int = 0
+    """Own tokens since the last reset, those taken back included."""
+    calls: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+    restarts: int = 0
+    backs: int = 0
+    fork_at: int = 0
+    """Flat offset up to which the last piece was computed."""
+    limit: StopReason | None = None
+    """What it means when the turn being sampled reaches its limit; None = the turn is over."""
+    began: int = 0
+    """Flat offset where the last turn begins."""
+    seed: int = 0
+    """Key of the first turn's stream."""
+    stop: StopReason = StopReason.ENV_TERMINATED
+    marks: list[Mark] = field(default_factory=list)
+    """Of every turn on the path; empty where nothing goes back."""
+
+    @property
+    def session(self) -> str:
+        return f"{self.plan.session}.{self.index}"
+
+    def start(self) -> list[Want]:
+        return [self._play("reset", Reset(self.session, self.plan.task, self.plan.seeds(self.index), self.plan.keeps))]
+
+    def tell(self, outcome: Outcome) -> Sequence[Want]:
+        if self.doing == "over":
+            return ()
+        if isinstance(outcome, Piece):
+            return self._said(outcome)
+        if isinstance(outcome, Lost):
+            return self._failed(outcome.reason, again=self.doing != "sample")
+        assert isinstance(outcome, Played)
+        acted = outcome.acted
+        self.seconds += acted.seconds
+        if acted.error:
+            return self._failed(acted.error)
+        try:
+            if self.doing == "turn":
+                return self._answered(acted)
+            if self.doing == "reset":
+                return self._begun(acted)
+            if self.doing == "back":
+                return self._ask()
+            return self._judged(acted)
+        except GfcrError as error:  # what the environment said cannot be shown to the policy
+            return self._failed(f"environment_fault: {error.what}")
+
+    # ---- turns -------------------------------------------------------------------------------------------------
+
+    def _begun(self, acted: Acted) -> list[Want]:
+        step = acted.step
+        if step is None or step.terminated or step.truncated:
+            return self._failed("environment_fault: a reset gave no state to play from")
+        self.dialogue = self.plan.dialogue(self.plan.task, self.base)
+        self.agent = self._speaker(step)
+        self.dialogue = opened(self.dialogue, (*step.messages, *self._instruction()), ENVIRONMENT)
+        self.length = path_length(self.dialogue.path)
+        return self._ask()
+
+    def _ask(self) -> list[Want]:
+        """Sample the next turn, or end where a limit is reached."""
+        plan, s, dialogue = self.plan, self.plan.settings, self.dialogue
+        assert dialogue is not None
+        left = plan.how.max_tokens - self.used
+        if dialogue.turn >= s.turns:
+            return self._finish(StopReason.MAX_TURNS)
+        if left < 1:
+            return self._finish(StopReason.MAX_TOKENS)
+        room = None if plan.max_context is None else plan.max_context - self.length
+        if room is not None and room < 1:
+            return self._finish(StopReason.CONTEXT_FULL)
+        tokens, self.limit = left, StopReason.MAX_TOKENS
+        if s.turn_tokens is not None and s.turn_tokens < left:
+            tokens, self.limit = s.turn_tokens, StopReason.MAX_TOKENS if s.cut == "end" else None
+        if room is not None and room < tokens:
+            tokens, self.limit = room, StopReason.CONTEXT_FULL
+        if plan.keeps:
+            self.marks.append(Mark(dialogue, self.length, self.pieces, self.states, self.scores, self.fork_at, self.agent))
+        law, later = plan.how.at(self.used)
+        self.doing, self.began = "sample", self.length
+        parent = self.pieces[-1] if self.pieces else ""
+        return [
+            Sample(
+                self._name(),
+                dialogue.path,
+                law,
+                tokens,
+                later,
+                fork_of=parent,
+                fork_at=self.fork_at if parent else 0,
+                retain=dialogue.turn + 1 < s.turns or plan.keeps,
+                strings=s.stops,
+                frees=bool(parent) and not plan.keeps,
+            )
+        ]
+
+    def _said(self, piece: Piece) -> list[Want]:
+        """A turn was sampled: play it."""
+        dialogue, path, known = self.dialogue, piece.path, len(self.dialogue.path) if self.dialogue else 0
+        assert dialogue is not None
+        new = sum([len(node.segment.ids) for node in path[known:]])
+        self.pieces = (*self.pieces, piece.name)
+        self.used += new
+        self.length += new
+        self.fork_at = self.length
+        self.seed = self.seed or piece.seed
+        author, trained = self._author()
+        if author:
+            path = (*path[:known], *(_by(node, author, trained, dialogue.turn) for node in path[known:]))
+        grown = dialogue.grown(path, piece.stop)
+        said = self.plan.read(grown.said_last)
+        if said.calls:
+            grown = dialogue.grown(path, piece.stop, said.calls)
+        self.dialogue = grown
+        if piece.stop in (StopReason.PRUNED, StopReason.EARLY_EXIT):
+            return self._finish(piece.stop)
+        if piece.stop in (StopReason.PARKED, StopReason.CANCELLED, StopReason.FAILED):
+            return self._failed(f"{piece.stop}: a turn was {piece.stop} before its end", again=False)
+        if piece.stop is StopReason.CONTEXT_FULL:
+            return self._finish(piece.stop)
+        if piece.stop is StopReason.MAX_TOKENS and self.limit is not None:
+            return self._finish(self.limit)
+        if self.agent:
+            said = replace(said, agent=self.agent)
+        return [self._play("turn", Turn(self.session, grown.turn - 1, said, self.plan.keeps))]
+
+    def _answered(self, acted: Acted) -> list[Want]:
+        """A turn was played: go on, go back or end."""
+        step, s, dialogue = acted.step, self.plan.settings, self.dialogue
+        if step is None or dialogue is None:
+            return self._failed("environment_fault: a turn gave no step")
+        self.steps += 1
+        self.calls += step.calls
+        self.states = (*self.states, step.state)
+        reward = step.reward
+        if step.invalid and s.penalty:
+            reward = s.penalty + (reward or 0.0)
+        if reward is not None and self.length > self.began:
+            self.scores = (*self.scores, StepScore(self.began, self.length, "turn", reward, source=ENVIRONMENT))
+        if step.invalid and s.back == "invalid" and self.backs < s.back_most:
+            return self._back(f"taken_back: {step.invalid}")
+        if step.terminated:
+            return self._finish(StopReason.ENV_TERMINATED)
+        if step.truncated:
+            return self._finish(StopReason.ENV_TRUNCATED)
+        if step.invalid and s.invalid == "end":
+            return self._finish(StopReason.EARLY_EXIT)
+        if dialogue.turn >= s.turns:
+            return self._finish(StopReason.MAX_TURNS)
+        if self.used >= self.plan.how.max_tokens:
+            return self._finish(StopReason.MAX_TOKENS)
+        if s.calls is not None and self.calls >= s.calls:
+            return self._finish(StopReason.MAX_TOOL_CALLS)
+        if s.seconds is not None and self.seconds >= s.seconds:
+            return self._finish(StopReason.MAX_SECONDS)
+        before, self.agent = self.agent, self._speaker(step)
+        messages = (*step.messages, *(self._instruction() if self.agent != before else ()))
+        heard = dialogue
+        if messages or not _plain(dialogue):
+            heard = dialogue.heard(messages, ENVIRONMENT)
+        more = sum([len(node.segment.ids) for node in heard.path[len(dialogue.path) :]])
+        if self.plan.max_context is not None and self.length + more >= self.plan.max_context:
+            return self._finish(StopReason.CONTEXT_FULL)
+        self.dialogue, self.length = heard, self.length + more
+        return self._ask()
+
+    # ---- its end -----------------------------------------------------------------------------------------------
+
+    def _finish(self, stop: StopReason) -> list[Want]:
+        """Ask for the verdict; the session goes on where it may be gone back in."""
+        self.stop = stop
+        s = self.plan.settings
+        open_ = s.back == "wrong" and self.backs < s.back_most and stop is not StopReason.PRUNED
+        return [self._play("verdict" if open_ else "finish", Finish(self.session, end=not open_))]
+
+    def _judged(self, acted: Acted) -> list[Want]:
+        verdict = acted.verdict
+        if self.doing == "verdict":
+            if verdict is not None and verdict.correct is False and self.used < self.plan.how.max_tokens:
+                return self._back("taken_back: wrong verdict")
+            return [self._play("finish", Finish(self.session))]
+        return self._leaf(verdict)
+
+    def _leaf(self, verdict: Verdict | None) -> list[Want]:
+        assert self.dialogue is not None
+        self.doing = "over"
+        meta = {"turns": str(self.dialogue.turn)}
+        if self.backs:
+            meta["taken_back"] = str(self.backs)
+        if self.restarts:
+            meta["restarts"] = str(self.restarts)
+        return [
+            Leaf(
+                str(self.index),
+                self.dialogue.path,
+                self.stop,
+                self.pieces,
+                state_keys=self.states if all(self.states) else (),
+                seed=self.seed,
+                cost=Cost(env_steps=self.steps, tool_seconds=self.seconds),
+                meta=meta,
+                given=Given(verdict, self.scores),
+            )
+        ]
+
+    def _back(self, reason: str) -> list[Want]:
+        """Go back to before a turn: what was written since is discarded, the tokens it used stay used."""
+        at = max(0, len(self.marks) - self.plan.settings.back_turns)
+        mark, self.backs = self.marks[at], self.backs + 1
+        del self.marks[at:]
+        gone = self.pieces[len(mark.pieces) :]
+        self.dialogue, self.length, self.pieces = mark.dialogue, mark.length, mark.pieces
+        self.states, self.scores, self.fork_at, self.agent = mark.states, mark.scores, mark.fork_at, mark.agent
+        back = Branch(self.session, self.session, mark.dialogue.turn - 1)
+        return [*(Spill(name, reason) for name in gone), self._play("back", back)]
+
+    def _failed(self, reason: str, again: bool = True) -> list[Want]:
+        """What broke: begin anew with a fresh session, or give the rollout up (the driver ends what is left of its session)."""
+        spills: list[Want] = [Spill(name, reason) for name in self.pieces]
+        self.pieces, self.states, self.scores, self.marks = (), (), (), []
+        self.dialogue, self.length, self.fork_at, self.used, self.calls = None, 0, 0, 0, 0
+        self.seed = self.backs = 0
+        if again and self.plan.again(reason, self.restarts):
+            self.restarts += 1
+            return [*spills, *self.start()]
+        self.doing = "over"
+        return spills
+
+    # ---- small things ------------------------------------------------------------------------------------------
+
+    def _name(self) -> str:
+        self.count += 1
+        return f"{self.index}.{self.count}"
+
+    def _play(self, doing: str, act: Reset | Turn | Branch | Finish) -> Play:
+        self.doing = doing
+        return Play(self._name(), act)
+
+    def _speaker(self, step: Step) -> str:
+        """Who speaks next. Raises GfcrError for one that the recipe does not have."""
+        agents = self.plan.agents
+        if not agents:
+            return step.agent
+        name = step.agent or self.agent or next(iter(agents))
+        if name not in agents:
+            raise GfcrError(
+                f"the environment gives the turn to {name!r}, and generate.topology has the agents {', '.join(agents)}",
+                "name it in generate.topology.agents",
+            )
+        return name
+
+    def _author(self) -> tuple[str, bool]:
+        """(author of the turn, whether it is trained); an empty author leaves the segments as they were sampled."""
+        agent = self.plan.agents.get(self.agent)
+        return (agent.name, agent.trained) if agent is not None else (self.agent, True)
+
+    def _instruction(self) -> tuple[Message, ...]:
+        agent = self.plan.agents.get(self.agent)
+        return () if agent is None or agent.says is None else (Message(agent.role, (Part(PartKind.TEXT, agent.says),)),)
+
+
+def _plain(dialogue: Dialogue) -> bool:
+    """Whether turns may follow each other without anything between them: no template demands a header."""
+    return not hasattr(dialogue, "chat")
+
+
+def _by(node: Node, author: str, trained: bool, turn: int) -> Node:
+    segment: Segment = node.segment
+    role = LossRole.RL if trained else LossRole.NONE
+    return replace(node, segment=replace(segment, author=author, role=role, turn=turn))
