@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from gfcr.build import make_cascade, make_slots, round_settings, tied
-from gfcr.context import Build, View
+from gfcr.context import Build, View, Words
 from gfcr.domains.programs.tokenizer import END_ID, decode, encode_answer, encode_prompt
 from gfcr.drivers.wave import WaveDriver
 from gfcr.engine.contract import Capabilities, Chunk, Prefilled, Request, Score, ScoreItem, StopSpec, Usage
@@ -167,14 +167,19 @@ class Lab:
     limit: int | None = None
     number: int = 0
     """Of the next round."""
+    words: Words | None = None
+    """Texts as tokens, for methods that write some."""
+    heldout: Sequence[Task] = ()
+    dialogue: Any = None
+    """Turns of a task, begun (Build.dialogue)."""
     slots: Slots = field(init=False)
     cascade: Cascade = field(init=False)
     budget: Budget = field(init=False)
 
     def __post_init__(self) -> None:
-        build = Build(
-            self.seed, self.tasks, self.recipe.control.groups, self.recipe.k, self.recipe.generate.max_tokens, {}, decoder
-        )
+        control, longest = self.recipe.control, self.recipe.generate.max_tokens
+        told = {"words": self.words, "heldout": self.heldout, "dialogue": self.dialogue}
+        build = Build(self.seed, self.tasks, control.groups, self.recipe.k, longest, {}, decoder, **told)
         self.cascade = make_cascade(self.recipe, build)
         self.slots = tied(make_slots(self.recipe, build), self.cascade)
         self.budget = Budget(self.limit)
@@ -202,13 +207,20 @@ def lab(
     limit: int | None = None,
     seed: int = 0,
     max_length: int = 256,
+    of: list[Task] | None = None,
+    words: Words | None = None,
+    heldout: Sequence[Task] = (),
+    dialogue: Any = None,
     **sections: Mapping[str, Any],
 ) -> Lab:
     """A lab with one group per task and one-token-per-letter answers of at most 16 tokens, unless `sections` say otherwise."""
     data: dict[str, Any] = defaultdict(dict, {name: dict(section) for name, section in sections.items()})
     data["generate"] = {"topology": {"name": "group", "k": k}, "max_tokens": 16, **data["generate"]}
     data["control"] = {"groups": n_tasks, "min_groups": 1, **data["control"]}
-    return Lab(parse({**data, "engine": {"name": "scripted"}}), tasks(n_tasks), ScriptEngine(script, max_length), seed, limit)
+    recipe, engine = parse({**data, "engine": {"name": "scripted"}}), ScriptEngine(script, max_length)
+    return Lab(
+        recipe, tasks(n_tasks) if of is None else of, engine, seed, limit, words=words, heldout=heldout, dialogue=dialogue
+    )
 
 
 def batch_of(round_: Round) -> Batch:

@@ -24,6 +24,7 @@ FLOORS: list[set[str]] = [
         "recipe",
         "recipe_data",
         "compose",
+        "compose_guidance",
         "compose_loss",
         "compose_reward",
         "compose_sampling",

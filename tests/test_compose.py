@@ -1,10 +1,11 @@
 """The composition check: one test per rule, with real methods where they exist and made ones where not.
 
-Rules about rewards and losses: test_compose_reward.py, test_compose_loss.py; whole recipes: test_compose_recipes.py.
+Rules about rewards, losses, guidance: test_compose_reward.py, test_compose_loss.py, test_compose_guidance.py; whole recipes: test_compose_recipes.py.
 """
 
 import pytest
 
+import test_compose_guidance
 import test_compose_loss
 import test_compose_reward
 import test_compose_sampling
@@ -143,7 +144,9 @@ def test_every_rule_is_under_test():
         rule
         for module in (
             globals(),
-            *map(vars, (test_compose_loss, test_compose_reward, test_compose_sampling, test_compose_trees)),
+            *map(
+                vars, (test_compose_guidance, test_compose_loss, test_compose_reward, test_compose_sampling, test_compose_trees)
+            ),
         )
         for name, function in module.items()
         if name.startswith("test_") and hasattr(function, "__code__")

@@ -29,6 +29,7 @@ from gfcr.functions import is_place
 from gfcr.generate.ends import stop_spec
 from gfcr.generate.fit import fitting
 from gfcr.generate.render import TokenizerRenderer
+from gfcr.generate.words import Words
 from gfcr.recipe import Recipe
 from gfcr.registry import Slot, find, settings_of
 from gfcr.replay.memory import Memory
@@ -247,6 +248,7 @@ def rollout_parts(recipe: Recipe, seed: int, loaded: TaskSet, tokenizer: Any, en
         for what, found in (("tasks", loaded.tasks), ("held-out tasks", loaded.heldout))
     )
     generation = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    stop = stop_spec(renderer.codec, generation, renderer.turn_end, recipe.generate.stop_strings, able.vocabulary)
     context = Build(
         seed,
         tasks,
@@ -258,6 +260,8 @@ def rollout_parts(recipe: Recipe, seed: int, loaded: TaskSet, tokenizer: Any, en
         renderer.dialogue,
         reader(recipe.generate.environment),
         able.max_length,
+        words=Words(renderer, stop.eos),
+        heldout=heldout,
     )
     return RolloutParts(
         recipe,
@@ -268,7 +272,7 @@ def rollout_parts(recipe: Recipe, seed: int, loaded: TaskSet, tokenizer: Any, en
         cascade,
         renderer,
         engine,
-        stop_spec(renderer.codec, generation, renderer.turn_end, recipe.generate.stop_strings, able.vocabulary),
+        stop,
         round_settings(recipe, able.max_length),
         loaded.about(),
         make_host(recipe.generate.environment, recipe.generate.host, context),

@@ -306,4 +306,4 @@ def refill_against_injection(facts: Facts) -> Finding | None:
     )
 
 
-from gfcr import compose_loss, compose_reward, compose_sampling, compose_trees  # noqa: E402, F401  (their rules register themselves)
+from gfcr import compose_guidance, compose_loss, compose_reward, compose_sampling, compose_trees  # noqa: E402, F401  (their rules register themselves)

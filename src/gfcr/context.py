@@ -24,6 +24,25 @@ class Memory(Protocol):
     def of_task(self, task_id: str) -> Sequence[Artifact]:
         """Artifacts of a task, oldest first."""
 
+    def tasks(self) -> Sequence[str]:
+        """Ids of the tasks that have artifacts, in a fixed order."""
+
+
+class Words(Protocol):
+    """Texts as the model of a recipe reads them (generate/words.py). Every method raises DataError for a text it cannot write."""
+
+    def prompt(self, task: Task) -> Segment:
+        """A task's prompt, not kept: for tasks made up for one rollout."""
+
+    def after(self, text: str) -> np.ndarray:
+        """int32[n]: a text as it goes on after other tokens; its spellings of control tokens are plain characters."""
+
+    def text(self, ids: np.ndarray) -> str:
+        """Text of ids, control tokens left out."""
+
+    def end(self, task: Task) -> int | None:
+        """The token that ends an answer to this task; None where there is none."""
+
 
 def _never(reason: str, attempt: int) -> bool:
     return False
@@ -53,6 +72,10 @@ class Build:
     """Longest prompt plus answer the engine takes, in tokens; None = not known."""
     again: Callable[[str, int], bool] = _never
     """(reason, attempt from 0) -> whether what failed is tried again (control.failures)."""
+    words: Words | None = None
+    """Texts as tokens; None without a tokenizer (a check before the model is there): methods ask for it when they need it."""
+    heldout: Sequence[Task] = ()
+    """Tasks that are measured on; nothing of them may reach the policy."""
 
 
 @dataclass(frozen=True)
@@ -126,3 +149,10 @@ class Seed:
     """Artifact id; None when not from replay."""
     role: Role = Role.GUIDED
     """Role of the rollouts that have it; FRESH where it tells nothing about the task (a mode token)."""
+    instead: bool = False
+    """The segments stand in place of the prompt, which they hold (an example before the question), not after it."""
+    keep_ratio: bool = False
+    """With `train_without`: the ratio's denominator stays the law that sampled, under guidance (Guide-GRPO, arXiv:2506.13923); false: it
+    is recomputed under the context without it, so that the ratio starts at 1."""
+    max_tokens: int | None = None
+    """Longest answer of these rollouts, in tokens, where it is shorter than the configuration's; None = as configured."""

@@ -47,8 +47,9 @@ class TasksSection(FrozenModel):
     domain: str = "file"
     """Domain name of a file's tasks."""
     columns: dict[str, str] = Field(default_factory=dict)
-    """Column of each of `prompt`, `reference`, `reference_rev`, `category` (`a.b` inside a nested one); absent ones are looked for
-    under the usual names (TRL, verl, OpenRLHF, verifiers, GSM8K, MATH: domains/conventions.py)."""
+    """Column of each of `prompt`, `reference`, `reference_rev`, `category`, `solution` (`a.b` inside a nested one); absent ones are
+    looked for under the usual names (TRL, verl, OpenRLHF, verifiers, GSM8K, MATH: domains/conventions.py). A solution is the text of a
+    right answer, read by methods of guidance alone."""
     split: str | None = None
     """Split of a saved DatasetDict to train on; None = its only one."""
     heldout_split: str | None = None

@@ -121,7 +121,7 @@ INDEX: dict[Slot, dict[str, str]] = {
         "best-first": "gfcr.generate.trees.best_first:BestFirst",
         "interactive": "gfcr.generate.interactive.topology:Interactive",
     },
-    Slot.SEED: {},
+    Slot.SEED: {"hint": "gfcr.generate.guidance.hint:Hint"},
     Slot.ENVIRONMENT: {
         "calculator": "gfcr.environments.calculator:Calculator",
         "python": "gfcr.environments.python:Python",
@@ -192,6 +192,7 @@ INDEX: dict[Slot, dict[str, str]] = {
         "whiten": "gfcr.filter.credit.batch:Whiten",
         "xrpo-sharpening": "gfcr.filter.credit.adjust:Sharpening",
         "evidence": "gfcr.filter.credit.adjust:Evidence",
+        "imitation": "gfcr.filter.credit.imitation:Imitation",
         "withhold-wrong-steps": "gfcr.filter.credit.adjust:Withhold",
     },
     Slot.SELECT: {
@@ -222,7 +223,7 @@ INDEX: dict[Slot, dict[str, str]] = {
         "fail-fast": "gfcr.control.failures:FailFast",
     },
     Slot.STORE: {"correct": "gfcr.replay.store_rules:CorrectAnswers"},
-    Slot.AUGMENT: {"ar3po": "gfcr.replay.ar3po:AR3PO"},
+    Slot.AUGMENT: {"ar3po": "gfcr.replay.ar3po:AR3PO", "reference": "gfcr.replay.reference:Reference"},
 }
 
 FUNCTIONS: dict[Slot, str] = {

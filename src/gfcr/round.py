@@ -21,6 +21,7 @@ from gfcr.asks import (
     Failed,
     GenerateAsk,
     Generated,
+    JudgeAsk,
     Judged,
     ScoreAsk,
     Scored,
@@ -84,6 +85,7 @@ class Round(Generating):
             pass
         elif isinstance(event, Judged):
             signals = group.members[event.id].signals = event.signals
+            self._refused(group, event.id)
             if signals.status is Status.UNSCORABLE:
                 self._decide(
                     "filter", event.id, "unscorable", signals.verdict.evidence if signals.verdict else "no verdict", group
@@ -184,8 +186,8 @@ class Round(Generating):
         answered = self.slots.allocate.allocate(ready, self.view)
         for group in ready:
             allocation = answered.get(group.id) or Allocation(0, "the allocator gave no answer")
-            if allocation.n <= 0 and not allocation.park and (help_ := self._help(group)) is not None:
-                allocation = help_
+            help_ = self._help(group) if allocation.n <= 0 and not allocation.park else None
+            allocation = help_ or allocation
             if allocation.park:
                 group.state, group.reason = GroupState.PARKED, allocation.reason
                 self._decide("allocate", group.id, "park", allocation.reason, group)
@@ -193,12 +195,12 @@ class Round(Generating):
                 self._close_group(group, allocation.reason)
             elif group.stage >= self.settings.max_stages:
                 self._close_group(group, f"max_stages: {self.settings.max_stages} stages and the allocator still asks")
-            elif not self._generate(group, allocation.n, allocation.reason):
+            elif not self._generate(group, allocation.n, allocation.reason, help_ is not None):
                 self._close_group(group, "budget: no further rollout fits")
 
-    def _generate(self, group: Group, n: int, reason: str) -> int:
+    def _generate(self, group: Group, n: int, reason: str, helped: bool) -> int:
         """Ask for n rollouts of a group; returns how many were asked for (0 = the budget has room for none)."""
-        bases = self._bases(group, self._work[group.id], n)
+        bases = self._bases(group, self._work[group.id], n, helped)
         how = self.slots.configure.configure(group, self.view)
         asked = self._ask_all(group, bases, how)
         group.planned += asked
@@ -209,9 +211,8 @@ class Round(Generating):
     def _help(self, group: Group) -> Allocation | None:
         """Rollouts that guidance asks for where the allocator would close the group."""
         more = getattr(self.slots.seed, "more", None)
-        wanted: Allocation | None = (
-            more(group, self.view) if more is not None and group.stage < self.settings.max_stages else None
-        )
+        bounded = group.stage < self.settings.max_stages
+        wanted: Allocation | None = more(group, self.view) if more is not None and bounded else None
         return wanted if wanted is not None and wanted.n > 0 else None
 
     def _failed(self, ask: Ask, event: Failed, group: Group) -> None:
@@ -220,10 +221,9 @@ class Round(Generating):
         if isinstance(ask, GenerateAsk):
             self._failed_generation(ask, event, group)
             return
-        if isinstance(ask, ScoreAsk):
-            leave(group.members[event.id], Drop.FAILED)
-            if (replaced := self._work[group.id].replaced.pop(event.id, None)) is not None:
-                restore_member(group.members[replaced])
+        member = group.members.get(event.id)
+        if isinstance(ask, ScoreAsk) or (member is not None and member.role is Role.DEMO):
+            self._take_out(group, event.id, Drop.FAILED)
         self._decide("round", event.id, "give_up", event.reason, group)
         self._failed_other(event, group)
 
@@ -282,6 +282,7 @@ class Round(Generating):
         for group in closed:
             for rollout_id, signals in (self.slots.value.value(group, self.view) if self.slots.value else {}).items():
                 group.members[rollout_id].signals = signals
+            self._settle(group)
             for augment in self.slots.augment:
                 self._inject(group, augment)
         self.phase = Phase.SCORE
@@ -293,7 +294,7 @@ class Round(Generating):
                 continue
             member = Member(
                 replace(artifact.rollout, id=injected),
-                Role.INJECTED,
+                injection.role,
                 in_loss=injection.in_loss,
                 signals=replace(artifact.signals, shaped=None),  # it was shaped among other answers
                 source=artifact.id,
@@ -303,8 +304,24 @@ class Round(Generating):
                 self._work[group.id].replaced[injected] = injection.replaces
             group.members[injected] = member
             self._decide("augment", injected, "inject", injection.reason, group, replaces=injection.replaces or "")
-            if injection.rescore and injection.in_loss:
+            if injection.judge is not None:
+                self._emit(JudgeAsk(injected, group.id, group.task, replace(injection.judge, id=injected)), group)
+            elif injection.rescore and injection.in_loss:
                 self._emit(ScoreAsk(injected, group.id, score_item(member.rollout)), group)
+
+    def _take_out(self, group: Group, injected: str, reason: Drop) -> None:
+        """An injected member leaves again, and the one it was to replace comes back."""
+        leave(group.members[injected], reason)
+        if (replaced := self._work[group.id].replaced.pop(injected, None)) is not None:
+            restore_member(group.members[replaced])
+
+    def _refused(self, group: Group, judged: str) -> None:
+        """A demonstration that the recipe's own verifiers do not call right is no demonstration."""
+        member = group.members[judged]
+        if member.role is Role.DEMO and member.signals.correct is not True:
+            self._take_out(group, judged, Drop.REFUSED)
+            evidence = member.signals.verdict.evidence if member.signals.verdict else "no verdict"
+            self._decide("augment", judged, "refuse", f"the verifiers do not accept it: {evidence}", group)
 
     def _finish(self) -> None:
         """Admit, shape, mix in replayed groups, credit, build the batch, and store: replay's writes come after all its reads."""

@@ -13,7 +13,7 @@ from dataclasses import replace
 from gfcr.asks import Answered, Ask, Failed, GenerateAsk, Generated, JudgeAsk, Judged, PlayAsk
 from gfcr.context import Configuration, Seed, Stream, View
 from gfcr.engine.contract import Request, StopSpec
-from gfcr.filter.admission import leave
+from gfcr.filter.admission import leave, replace_member
 from gfcr.generate.growth import Leaf, Look, Lost, Outcome, Piece, Play, Played, Sample, Seen, Spill, Want
 from gfcr.generate.slots import GrowingTopology
 from gfcr.round_state import Growing, InFlight, RoundSettings, Work
@@ -40,12 +40,13 @@ class Generating(InFlight):
 
     # ---- bases and independent streams -------------------------------------------------------------------------
 
-    def _bases(self, group: Group, work: Work, n: int) -> list[Path]:
-        """The context of each of n rollouts: the prompt, and what the seed slot puts after it where it fits."""
+    def _bases(self, group: Group, work: Work, n: int, helped: bool = False) -> list[Path]:
+        """The context of each of n rollouts: the prompt, and what the seed slot puts after it (or in its place) where it fits.
+        `helped`: they are those that guidance itself asked for."""
         seeder = self.slots.seed
         if seeder is None:
             return [work.prompt] * n
-        seeds = seeder.seed(group, n, self.view)
+        seeds = (getattr(seeder, "guide", seeder.seed) if helped else seeder.seed)(group, n, self.view)
         if len(seeds) != n:
             raise ValueError(
                 f"generate.seed gave {len(seeds)} seeds for {n} rollouts of group {group.id}; give one each, or None"
@@ -70,19 +71,20 @@ class Generating(InFlight):
 
     def _room_for(self, base: Path, seed: Seed) -> bool:
         room = self.settings.room
-        return room is None or path_length(base) + sum(map(len, seed.segments)) <= room
+        return room is None or (0 if seed.instead else path_length(base)) + sum(map(len, seed.segments)) <= room
 
     def _ask_stream(self, group: Group, stream: Stream, attempt: int = 0, member: int | None = None) -> bool:
         """Ask for one stream; False when the budget has no room for its worst case."""
         work = self._work[group.id]
         index = work.next_member if member is None else member
         rollout_id = id_family("rollout", group.id)(index, attempt)
-        if not self.budget.reserve(rollout_id, stream.max_tokens):
+        longest = work.limit(stream.path, stream.max_tokens)
+        if not self.budget.reserve(rollout_id, longest):
             return False
         if member is None:
             work.next_member += 1
         key = sub_stream_key(self.view.seed, "sample", group.id, index, 0, attempt)
-        request = Request(rollout_id, stream.path, stream.sampling, stream.max_tokens, key, self.stop_spec, later=stream.later)
+        request = Request(rollout_id, stream.path, stream.sampling, longest, key, self.stop_spec, later=stream.later)
         self._attempts[rollout_id] = attempt * 1_000_000 + index
         self._emit(GenerateAsk(rollout_id, group.id, group.task.id, request), group)
         return True
@@ -130,7 +132,8 @@ class Generating(InFlight):
             raise ValueError(
                 f"the growth of group {group.id} asks for the piece {want.name!r} twice; give each a name of its own"
             )
-        if not self.budget.reserve(piece_id, want.max_tokens):
+        longest = self._work[group.id].limit(want.path, want.max_tokens)
+        if not self.budget.reserve(piece_id, longest):
             return False
         stop = replace(self.stop_spec, strings=(*self.stop_spec.strings, *want.strings)) if want.strings else self.stop_spec
         parent = growing.ids.get(want.fork_of) if want.fork_of else None
@@ -138,7 +141,7 @@ class Generating(InFlight):
             piece_id,
             want.path,
             want.sampling,
-            want.max_tokens,
+            longest,
             stream_key(self.view.seed, "sample", group.id, name, attempt),
             stop,
             fork_of=parent,
@@ -218,6 +221,9 @@ class Generating(InFlight):
                 f"the growth of group {group.id} gives the leaf {leaf.name if leaf else ''!r} twice; name each anew"
             )
         member = group.members[rollout.id] = Member(work.trained(rollout), work.role(rollout))
+        if leaf is not None:
+            member.role, member.cohort = leaf.role or member.role, leaf.cohort
+            member.in_baseline, member.in_loss = leaf.in_baseline, leaf.in_loss
         if rollout.stop is StopReason.PRUNED:  # out of the loss: no verdict about the policy
             leave(member, Drop.PRUNED)
         elif leaf is not None and leaf.judged is not None:
@@ -239,6 +245,21 @@ class Generating(InFlight):
             for name in work.growing.done:
                 self._spill(work.growing, name, Drop.PRUNED)
             work.growing = None
+
+    # ---- what guidance makes of it ------------------------------------------------------------------------------
+
+    def _settle(self, group: Group) -> None:
+        """Cohorts of a closed group's members, and who leaves because a guided one took their place."""
+        settle = getattr(self.slots.seed, "settle", None)
+        settled = settle(group, self.view) if settle is not None else None
+        if settled is None:
+            return
+        for rollout_id, cohort in settled.cohorts.items():
+            group.members[rollout_id].cohort = cohort
+        for rollout_id in sorted(settled.replaced):
+            if group.members[rollout_id].drop is None:
+                replace_member(group.members[rollout_id])
+        self._decide("seed", group.id, "settle", settled.reason, group, replaced=len(settled.replaced))
 
     # ---- failures ----------------------------------------------------------------------------------------------
 

@@ -112,6 +112,10 @@ class Work:
     """Nodes that are left out of the context a rollout is trained under."""
     guided: set[str] = field(default_factory=set)
     """Nodes that tell something about the task besides the prompt."""
+    kept: set[str] = field(default_factory=set)
+    """Hidden nodes under which the sampled log-probabilities stay the ratio's denominator."""
+    limits: dict[str, int] = field(default_factory=dict)
+    """Longest answer after a node, in tokens, where it is shorter than the configuration's."""
     replaced: dict[str, str] = field(default_factory=dict)
     """Injected rollout id -> id of the member it took the place of."""
     growing: Growing | None = None
@@ -119,22 +123,38 @@ class Work:
 
     def seeded(self, group_id: str, seed: Seed) -> Path:
         """The prompt with what conditions generation after it; equal seeds give equal nodes."""
-        path = self.prompt
+        path: Path = () if seed.instead else self.prompt
         for segment in seed.segments:
-            content = segment.ids.tobytes()
-            node = Node(derive_id("seed", group_id, path[-1].id, segment.kind, content), path[-1].id, segment)
+            parent = path[-1].id if path else None
+            node = Node(
+                derive_id("seed", group_id, parent or "instead", segment.kind, segment.author, segment.ids.tobytes()),
+                parent,
+                segment,
+            )
             path = (*path, node)
             if seed.train_without:
                 self.hidden.add(node.id)
+                if seed.keep_ratio:
+                    self.kept.add(node.id)
             if seed.role is Role.GUIDED:
                 self.guided.add(node.id)
+            if seed.max_tokens is not None:
+                self.limits[node.id] = seed.max_tokens
         return path
+
+    def limit(self, path: Path, tokens: int) -> int:
+        """Longest answer after this path, where `tokens` is the configured one."""
+        return min([tokens, *(self.limits[node.id] for node in path if node.id in self.limits)]) if self.limits else tokens
 
     def trained(self, rollout: Rollout) -> Rollout:
         """The rollout with the context it is trained under."""
         if not self.hidden or rollout.train_path is not None or not any(node.id in self.hidden for node in rollout.path):
             return rollout
-        return replace(rollout, train_path=tuple(node for node in rollout.path if node.id not in self.hidden))
+        left_out = self.hidden | {node.id for node in self.prompt}
+        rest = [node for node in rollout.path if node.id not in left_out]
+        if any(node.id in self.kept for node in rollout.path):
+            rest = [_as_sampled(node) for node in rest]
+        return replace(rollout, train_path=(*self.prompt, *rest))
 
     def role(self, rollout: Rollout) -> Role:
         return Role.GUIDED if self.guided and any(node.id in self.guided for node in rollout.path) else Role.FRESH
@@ -145,9 +165,19 @@ class Work:
             open=set(self.open),
             hidden=set(self.hidden),
             guided=set(self.guided),
+            kept=set(self.kept),
+            limits=dict(self.limits),
             replaced=dict(self.replaced),
             growing=None if self.growing is None else self.growing.copy(),
         )
+
+
+def _as_sampled(node: Node) -> Node:
+    """The node with the log-probabilities it was sampled with as those the loss's ratio starts from."""
+    segment = node.segment
+    if segment.logprobs is None:
+        return node
+    return replace(node, segment=replace(segment, tracks={**segment.tracks, "proximal": segment.logprobs}))
 
 
 def copy_group(group: Group) -> Group:

@@ -55,8 +55,9 @@ class Slots:
             shuffle_signals(closed, self.shuffle_seed, view.round)
         self.posterior.observe(closed)
         self.select.observe(closed, view)
-        if (learn := getattr(self.allocate, "observe", None)) is not None:
-            learn(closed, view)
+        for part in (self.allocate, self.seed):
+            if (learn := getattr(part, "observe", None)) is not None:
+                learn(closed, view)
 
     def keep(self, group: Group, view: View, decisions: list[Decision]) -> None:
         """Put what the store rules choose into replay's memory (visible from the next round on)."""

@@ -81,7 +81,7 @@ def test_what_is_not_a_field_is_carried(tmp_path: Path) -> None:
     assert task.meta["extra_info"]["index"] == 0 and task.meta["data_source"] == "openai/gsm8k" and task.category == "math"
     worked = "2+3=<<2+3=5>>5\n#### 5"
     (task,) = read(tmp_path / "b.jsonl", {"question": "2+3?", "answer": worked}).tasks
-    assert task.meta == {"answer": worked}  # the worked solution, with the final answer apart
+    assert task.meta == {"answer": worked, "solution": worked}  # the worked solution, with the final answer apart
 
 
 def test_nested_columns_are_reached_by_the_map(tmp_path: Path) -> None:

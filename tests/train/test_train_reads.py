@@ -24,6 +24,7 @@ OTHER = {
     "train.ratio_base": "behaviour",
     "loss.cispo_low": 0.99,
     "loss.cispo_high": 1.01,
+    "loss.demo_shaping": 0.1,
     "loss.beta": 0.7,
     "loss.label_smoothing": 0.2,
     "loss.pair_reference": "behaviour",
@@ -50,6 +51,7 @@ def slope(kind, key=None):
     made = trainer({"kind": kind}, {}, tiny_gpt2())
     now = made._logps(made.policy, batch, batch.rl_mask)
     batch = replace(batch, proximal=now - np.array([0.15, 0.15, -0.15, -0.15], np.float32)[batch.row_of_token()])
+    batch = replace(batch, versions=np.where(batch.row_of_token() == 1, -1, batch.versions).astype(np.int32))  # a demonstration
     made.settings, made.loss = settings(kind, key)
     return gradient(made, batch)[0]
 

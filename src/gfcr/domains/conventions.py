@@ -26,7 +26,7 @@ CANDIDATES: Mapping[str, tuple[str, ...]] = {
     "category": ("category", "subject", "topic", "level", "type", "ability", "data_source"),
 }
 """Columns looked for when the column map does not name a field. A category is only a label: the first one found is taken."""
-FIELDS = ("prompt", "reference", "reference_rev", "category", "tools")
+FIELDS = ("prompt", "reference", "reference_rev", "category", "tools", "solution")
 MARKS = (Extract.HASH, Extract.BOXED)
 """Marks of a final answer that are looked for in references."""
 _WORDS = {
@@ -119,6 +119,17 @@ def recognise(
     reference = columns.get("reference")
     final = mode or (Extract.WHOLE if reference is None else modes.get(reference) or _mark(where, reference, rows))
     return Recognised(_convention(columns, names, final, wanted), columns, final)
+
+
+def solution_in(values: Mapping[str, Any], recognised: Recognised) -> str | None:
+    """The worked solution of a row: of the column the map names, of one called `solution`, or the text around a reference that was
+    taken out of it; None where it has none. Privileged: methods of guidance alone use it."""
+    columns, whole = recognised.columns, recognised.extract is Extract.WHOLE
+    named = columns.get("solution")
+    if named is None and (not whole or columns.get("reference") != "solution"):
+        named = "solution" if "solution" in values else None if whole else columns.get("reference")
+    found = value_at(values, named) if named is not None else None
+    return found if isinstance(found, str) and found.strip() else None
 
 
 def reference_of(value: Any, mode: Extract) -> Any:

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from gfcr.domains.answers import Extract
 from gfcr.domains.chats import prompt_of, tools_of
-from gfcr.domains.conventions import Recognised, absent, listed, recognise, reference_of, short, value_at
+from gfcr.domains.conventions import Recognised, absent, listed, recognise, reference_of, short, solution_in, value_at
 from gfcr.domains.rows import Row, fault_in, missing, read_rows
 from gfcr.errors import ConfigError, DataError
 from gfcr.types import Origin, Task
@@ -81,10 +81,10 @@ class FileTasks:
     path: Path
     domain: str
     columns: Mapping[str, str] = field(default_factory=dict)
-    """Field (`prompt`, `reference`, `reference_rev`, `category`, `tools`) -> column, `a.b` inside a nested one; what is not named is looked
-    for (conventions.py)."""
+    """Field (`prompt`, `reference`, `reference_rev`, `category`, `tools`, `solution`) -> column, `a.b` inside a nested one; what is not named
+    is looked     for (conventions.py)."""
     meta: tuple[str, ...] | None = None
-    """Columns to carry in `Task.meta`; None carries every other column, () none."""
+    """Columns to carry in `Task.meta`; None carries every other column, () none. A worked solution is carried always, as `solution`."""
     heldout_path: Path | None = None
     """A table of held-out tasks; None = no held-out tasks, unless `heldout_split` names a split of `path`."""
     need_reference: bool = True
@@ -167,6 +167,8 @@ class FileTasks:
         carried = {name: row.values[name] for name in meta if not missing(row.values.get(name))}
         if wrong := next((f"column {name!r}{why}" for name, cell in carried.items() if (why := fault_in(cell))), ""):
             raise ValueError(wrong)
+        if (solution := solution_in(row.values, recognised)) is not None:
+            carried["solution"] = solution
         return Task(
             self.domain,
             prompt,

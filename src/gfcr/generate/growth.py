@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from gfcr.environments.acts import Act, Acted
-from gfcr.types import Cost, Node, Path, Sampling, Segment, Signals, StepScore, StopReason, Verdict, path_length
+from gfcr.types import Cost, Node, Path, Role, Sampling, Segment, Signals, StepScore, StopReason, Verdict, path_length
 
 # ---- what a growth wants -------------------------------------------------------------------------------------------------
 
@@ -95,6 +95,12 @@ class Leaf:
     given: Given = Given()
     judged: Signals | None = None
     """Signals it has already (from a Look on the same tokens), so that nobody is asked twice; None = ask the cascade."""
+    role: Role | None = None
+    """Its member's role; None = GUIDED where its path has guidance that tells about the task, else FRESH."""
+    cohort: str = ""
+    """Members normalised together; empty = the group's one cohort."""
+    in_baseline: bool = True
+    in_loss: bool = True
 
 
 Want = Sample | Play | Look | Spill | Leaf

@@ -60,6 +60,10 @@ class TokenizerRenderer:
             _ = self.chat.tool_turns
         return Conversation.after(self.chat, self._shorter.get(task.id, messages), path, task.tools)
 
+    def fresh(self, task: Task) -> Segment:
+        """The prompt of a task that is asked once; it is not kept."""
+        return self._render(task)
+
     def messages(self, task: Task) -> tuple[Message, ...] | None:
         """The chat a task is, with the recipe's system message; None for a text prompt. Raises ConfigError for a system message
         that a text prompt has no place for."""

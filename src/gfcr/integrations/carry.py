@@ -79,6 +79,7 @@ _TRAITS: tuple[tuple[Need, str], ...] = (
     (Need.UNEVEN, "refills"),
     (Need.UNEVEN, "group of one"),
     (Need.INJECTED, "injects"),
+    (Need.INJECTED, "guides"),
     (Need.OFF_POLICY, "weighs off-policy"),
     (Need.PER_TOKEN, "per-token advantages"),
     (Need.PER_TOKEN, "needs: value head"),

@@ -66,6 +66,9 @@ class Memory:
     def of_task(self, task_id: str) -> Sequence[Artifact]:
         return [self._artifacts[i] for i in self._by_task.get(task_id, ())]
 
+    def tasks(self) -> Sequence[str]:
+        return list(self._by_task)
+
     def state_dict(self) -> dict[str, Any]:
         """Artifacts in insertion order, rollouts by id."""
         return {

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gfcr.context import View
-from gfcr.types import Artifact, Group
+from gfcr.types import Artifact, Group, Role, Rollout
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,6 +22,10 @@ class Injection:
     in_loss: bool = True
     rescore: bool = True
     """Recompute its log-probabilities under the current weights before training."""
+    role: Role = Role.INJECTED
+    judge: Rollout | None = None
+    """What the verifiers are asked about in its place before it counts: its text as the policy's own. It stays only if they call it
+    right; None = the artifact's own signals hold."""
 
 
 class Augment(Protocol):

@@ -12,8 +12,9 @@ import numpy as np
 
 from gfcr.filter.credit.gigpo import share_alone
 from gfcr.filter.steps import has_wrong_step
+from gfcr.generate.guidance.solutions import AUTHOR as SOLUTION
 from gfcr.run.ledger import Ledger
-from gfcr.types import Decision, Group, GroupState, Role, SegmentKind, Status
+from gfcr.types import Decision, Group, GroupState, Member, Role, SegmentKind, Status
 
 
 def step_metrics(groups: Sequence[Group], decisions: Sequence[Decision]) -> dict[str, Any]:
@@ -49,11 +50,22 @@ def step_metrics(groups: Sequence[Group], decisions: Sequence[Decision]) -> dict
         "groups_abandoned": sum(g.state is GroupState.ABANDONED for g in groups),
         "abandoned_by_reason": dict(Counter(g.reason.split(":")[0] for g in groups if g.state is GroupState.ABANDONED)),
         "rollouts": len(members),
-        "injected": sum(m.role is Role.INJECTED for g in closed for m in g.members.values()),
+        "guided": sum(m.role is Role.GUIDED for g in closed for m in g.members.values()),
+        "share_guided": _share(sum(any(m.role is Role.GUIDED for m in g.members.values()) for g in closed), len(closed)),
+        "guided_right": _mean(
+            [c for g in closed for m in g.members.values() if m.role is Role.GUIDED and (c := m.signals.correct) is not None]
+        ),
+        "privileged": sum(_privileged(m) for g in closed for m in g.members.values()),
+        "injected": sum(m.role in (Role.INJECTED, Role.DEMO) for g in closed for m in g.members.values()),
         "refills": count["refill:open"],
         "retries": count["round:retry"],
         "stored": count["store:keep"],
     }
+
+
+def _privileged(member: Member) -> bool:
+    """Whether its context or its tokens hold a part of the task's solution."""
+    return any(node.segment.author.partition(":")[0] == SOLUTION for node in member.rollout.path)
 
 
 def ledger_metrics(ledger: Ledger, seconds: float) -> dict[str, Any]:

@@ -68,6 +68,14 @@ def _clipped(ratio: Tensor, advantages: Tensor, clip_low: float, clip_high: floa
     )
 
 
+def shaped_loss(logp: Tensor, advantages: Tensor, gamma: float) -> PolicyTerms:
+    """-f(p) A per token with f(p) = p / (p + gamma), p = exp(logp): for tokens that no policy sampled, whose probability under the
+    teacher counts as 1, no clip (LUFFY, arXiv:2504.14945; gamma = .1). A token of low probability keeps a large gradient."""
+    p = logp.clamp(min=-LOG_RATIO_LIMIT).exp()
+    none = torch.zeros_like(logp, dtype=torch.bool)
+    return PolicyTerms(-(p / (p + gamma)) * advantages.detach(), p.detach(), none, none, none)
+
+
 def sequence_loss(
     logp: Tensor,
     base: Tensor,

@@ -18,6 +18,7 @@ from gfcr.train.losses import (
     k3,
     policy_loss,
     sequence_loss,
+    shaped_loss,
     truncated_weights,
     value_loss,
 )
@@ -92,7 +93,7 @@ class Objective:
         zero = torch.zeros_like(logp)
         current = torch.where(is_rl, logp, zero)
         base = torch.where(is_rl, base, zero)
-        terms = self._policy(current, base, advantages, is_rl, where)
+        terms = self._shaped(self._policy(current, base, advantages, is_rl, where), current, advantages, where)
         weights = truncated_weights(current.detach() if s.ratio_base == "behaviour" else near, behaviour, s.tis_cap)
         per_token = terms.loss if s.tis_cap is None else terms.loss * weights
         kl = zero
@@ -151,6 +152,15 @@ class Objective:
         rows = torch.as_tensor(np.unique(self._rows[where], return_inverse=True)[1], device=current.device)
         per_token = kind == "gspo-token"
         return sequence_loss(current, base, advantages, rows, is_rl, per_token=per_token, **clips)  # type: ignore[arg-type]
+
+    def _shaped(self, terms: PolicyTerms, current: Tensor, advantages: Tensor, where: np.ndarray) -> PolicyTerms:
+        """The same, with a loss of their own for demonstrations (RL tokens that no policy produced)."""
+        shown = self.part.rl_mask[where] & (self.part.versions[where] < 0)
+        if self.loss.demo_shaping is None or self.loss.by_sequence or not shown.any():
+            return terms
+        is_shown = torch.as_tensor(shown, device=current.device)
+        own = shaped_loss(current, advantages, self.loss.demo_shaping)
+        return PolicyTerms(*(torch.where(is_shown, getattr(own, f), getattr(terms, f)) for f in PolicyTerms.__slots__))
 
     def whole(self) -> np.ndarray:
         """float64: `SUMS` of what belongs to the minibatch as a whole: the pairs."""

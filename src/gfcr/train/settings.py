@@ -61,6 +61,9 @@ class LossSettings(FrozenModel):
     pair_length: Literal["sum", "mean"] | None = None
     """Log-probability of an answer: the sum over its tokens or their mean; None = sum for `dpo`, mean for `ipo` (the form of
     the IPO paper's results, says TRL, who asked; its text has the sum)."""
+    demo_shaping: float | None = Field(None, gt=0)
+    """Tokens of a demonstration (nobody sampled them) get f(p) = p / (p + this) in the ratio's place, without a clip (LUFFY,
+    arXiv:2504.14945: 0.1); None = a ratio like the others', which starts at 1."""
 
     @property
     def wants(self) -> Literal["advantages", "pairs", "cross-entropy"]:
@@ -201,6 +204,7 @@ READERS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "train.value": (("ppo", "cispo", "gspo-token"), "gives every token its own advantage"),
     "loss.cispo_low": (("cispo",), "bounds CISPO's weight"),
     "loss.cispo_high": (("cispo",), "bounds CISPO's weight"),
+    "loss.demo_shaping": (("ppo", "cispo"), "shapes single tokens that have an advantage"),
     "loss.beta": (_PAIRS, "scales a preference loss"),
     "loss.label_smoothing": (("dpo",), "smooths the logistic loss of 'dpo'"),
     "loss.pair_reference": (_PAIRS, "is the reference of preference pairs"),

@@ -25,6 +25,7 @@ class Role(StrEnum):
     REPLAYED = "replayed"
     INJECTED = "injected"
     DEMO = "demo"
+    """A teacher's or a data set's solution: nobody's rollout; its tokens are in no generation count."""
 
 
 class GroupState(StrEnum):
@@ -44,6 +45,8 @@ class Drop(StrEnum):
     OVERLONG = "overlong"
     REPLACED = "replaced"
     """An injected member took its place."""
+    REFUSED = "refused"
+    """A demonstration that the verifiers do not call right."""
     FAILED = "failed"
     ABANDONED = "abandoned"
     PRUNED = "pruned"

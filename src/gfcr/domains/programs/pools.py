@@ -32,7 +32,8 @@ def load_pool(name: str) -> list[Task]:
     """The tasks of a pool. Raises ConfigError for an unknown name, DataError when the file is not the frozen one.
 
     `reference` is `{"final", "trace"}` (the trace is the whole right answer, privileged; with a broken key it ends in the
-    broken final); `category` is `L<steps>`; `meta` has `length` and `broken_key`.
+    broken final); `category` is `L<steps>`; `meta` has `length`, `broken_key` and `solution` (the
+    trace again, for methods of guidance).
     """
     _known(name, POOLS, "pool")
     return list(_load(f"{name}.jsonl"))
@@ -65,13 +66,14 @@ def heldout_prompts() -> frozenset[str]:
 def task_of(prompt: str, final: str, source: str) -> Task:
     """A task of one line of a file."""
     program = parse_prompt(prompt)
+    trace = "".join(trace_lines(program)) + "#" + final
     return Task(
         DOMAIN,
         prompt,
-        {"final": final, "trace": "".join(trace_lines(program)) + "#" + final},
+        {"final": final, "trace": trace},
         category=f"L{program.length}",
         origin=Origin("dataset", source, VERSION),
-        meta={"length": program.length, "broken_key": final != final_pair(program)},
+        meta={"length": program.length, "broken_key": final != final_pair(program), "solution": trace},
     )
 
 

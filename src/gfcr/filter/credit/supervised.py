@@ -15,7 +15,7 @@ from pydantic import Field
 from gfcr.context import Build
 from gfcr.filter.admission import REWARD_TOLERANCE
 from gfcr.registry import Faithfulness, FrozenModel, Slot, method
-from gfcr.types import Credit, Group, LossRole, Member
+from gfcr.types import Credit, Group, LossRole, Member, Role
 
 
 def own_ids(member: Member) -> bytes:
@@ -57,6 +57,8 @@ class Rejection:
         """Answers with the same tokens count once (RFT keeps distinct reasoning paths)."""
         cap: int | None = Field(4, ge=1)
         """Answers kept per group at most, the first ones (4 to 10 are usual); None = all."""
+        of: Literal["all", "demonstrations"] = "all"
+        """`demonstrations`: answers that were given, not sampled, alone (supervised fine-tuning on solutions)."""
         balance: bool = False
         """Weights of a group sum to 1, so that easy tasks, with many right answers, do not dominate."""
 
@@ -68,7 +70,8 @@ class Rejection:
 
     def credit(self, group: Group, members: Sequence[Member]) -> dict[str, Credit | None]:
         s = self.settings
-        kept = [m for m in members if m.in_loss and self._right(m)]
+        given = [m for m in members if m.role is Role.DEMO] if s.of == "demonstrations" else members
+        kept = [m for m in given if m.in_loss and self._right(m)]
         if s.keep == "best" and kept:
             kept = [max(kept, key=reward_of)]
         kept = (distinct(kept) if s.dedupe else kept)[: s.cap]
