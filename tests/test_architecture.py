@@ -27,6 +27,7 @@ FLOORS: list[set[str]] = [
         "compose_guidance",
         "compose_loss",
         "compose_reward",
+        "compose_engine",
         "compose_sampling",
         "compose_trees",
     },

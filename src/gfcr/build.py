@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from gfcr.build_engine import embedded_engine as embedded_engine
-from gfcr.build_engine import make_engine
+from gfcr.build_engine import engine_findings, make_engine
 from gfcr.compose import Facts, Finding, check
 from gfcr.context import Build
 from gfcr.control.configure.base import configurator
@@ -80,7 +80,7 @@ def facts(recipe: Recipe) -> Facts:
         sampling_of(recipe),
         recipe.train.tis_cap is not None,
         recipe.train.ratio_base,
-        features_of(recipe.engine.name),
+        features_of(recipe.engine.name, recipe.engine.http is None or recipe.engine.http.token_ids),
         recipe.engine.name,
         recipe.filter.admission.drop_zero_variance,
         recipe.filter.admission.invalid_reward,
@@ -106,15 +106,7 @@ def check_recipe(recipe: Recipe) -> list[Finding]:
                 "lower control.min_groups",
             )
         )
-    if recipe.engine.workers > 1 and (recipe.engine.name != "embedded" or not recipe.engine.device.startswith("cpu")):
-        where = f"the {recipe.engine.name} engine on {recipe.engine.device}"
-        findings.append(
-            Finding(
-                "workers",
-                f"engine.workers = {recipe.engine.workers} with {where}: only the embedded engine on the CPU has workers",
-                "set engine.workers = 1",
-            )
-        )
+    findings += engine_findings(recipe)
     if not recipe.filter.verifiers:
         findings.append(
             Finding(

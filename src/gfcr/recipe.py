@@ -19,6 +19,7 @@ from pydantic import Field, ValidationError
 
 from gfcr.control.posterior import PosteriorSettings
 from gfcr.domains.gym.settings import GymSettings
+from gfcr.engine.http.settings import HttpSettings
 from gfcr.environments.settings import HostSettings
 from gfcr.errors import ConfigError
 from gfcr.filter.admission import AdmissionSettings
@@ -70,9 +71,11 @@ class ModelSection(FrozenModel):
 
 
 class EngineSection(FrozenModel):
-    name: Literal["embedded", "scripted"] = "embedded"
+    name: Literal["embedded", "scripted", "vllm", "openai"] = "embedded"
+    """`embedded`: in this process. `vllm`: vLLM servers, `openai`: an OpenAI-compatible endpoint, both in `http` (docs/engines.md).
+    `scripted`: no model."""
     slots: int = Field(256, ge=1)
-    """Streams decoded at once, in all processes together."""
+    """Streams decoded at once, in all processes or on all servers together."""
     device: str = "cpu"
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """`auto`: bfloat16 for models of 10 million parameters and more where the device computes in it, else float32."""
@@ -83,6 +86,8 @@ class EngineSection(FrozenModel):
     workers: int = Field(1, ge=1, le=64)
     """Processes that sample and score, the run's own counted; each wants a core. More than one needs the CPU. The number is
     part of what must be equal for a bit-equal resume."""
+    http: HttpSettings | None = None
+    """Where the servers of `vllm` or `openai` are; None for the other engines."""
 
 
 class SamplingSection(FrozenModel):

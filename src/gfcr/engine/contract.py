@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -149,13 +149,36 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class Losses:
+    """What went wrong between an engine and what it runs on, since it was last asked."""
+
+    faults: Mapping[str, int]
+    """Counts by kind."""
+    tokens: Mapping[str, int]
+    """Sampled tokens (in `usage` too) that no chunk gives back or tells as `lost`, by the kind of fault that lost them."""
+
+
+@runtime_checkable
+class Lossy(Protocol):
+    """An engine whose requests may be issued again behind the caller's back. Whoever keeps a ledger asks it after each round."""
+
+    def losses(self) -> Losses: ...
+
+
+def losses_of(engine: object) -> Losses | None:
+    """What an engine lost since it was last asked; None for one that loses nothing behind the caller's back."""
+    return engine.losses() if isinstance(engine, Lossy) else None
+
+
+@dataclass(frozen=True, slots=True)
 class Capabilities:
     """What an engine can do; a recipe that needs more is refused before it starts."""
 
     name: str
     features: frozenset[str]
     """Of: `cancel`, `resume`, `fork`, `score`, `processed_logprobs`, `kept_mass`, `entropy`, `stop_strings`,
-    `penalties`, `deterministic`, `versions`, `fingerprint`, `adapters`, `laws`."""
+    `penalties`, `deterministic`, `versions`, `fingerprint`, `adapters`, `laws`, `token_ids` (of its own, not ours of its text),
+    `weights` (it serves those that are published), `text_only` (no ids, no log-probabilities: for evaluation)."""
     max_length: int
     """Longest context plus answer in tokens."""
     vocabulary: int

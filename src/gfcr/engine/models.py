@@ -3,6 +3,7 @@ is a ConfigError that names the directory. Imports torch and transformers when c
 
 from __future__ import annotations
 
+import json
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,19 @@ def load_tokenizer(path: str | Path) -> Any:
             f"the tokenizer in {str(path)!r} cannot be read: {_brief(error)}",
             "save it with tokenizer.save_pretrained(directory)",
         ) from error
+
+
+def vocabulary_of(path: str | Path) -> int:
+    """Tokens of the model's vocabulary, by its config.json. Raises ConfigError for a directory without one."""
+    check_directory(path, "config.json", "model")
+    try:
+        config = json.loads((Path(path) / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"the model in {str(path)!r} has a config.json that cannot be read: {error}", _SAVE_MODEL) from error
+    found = config.get("vocab_size", (config.get("text_config") or {}).get("vocab_size"))
+    if type(found) is not int or found < 2:
+        raise ConfigError(f"the config.json in {str(path)!r} has vocab_size = {found!r}", _SAVE_MODEL)
+    return found
 
 
 def _brief(error: BaseException) -> str:

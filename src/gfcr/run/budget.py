@@ -1,5 +1,6 @@
-"""The compute budget. Invariants: what is reserved and not yet settled counts as spent, so the limit is never exceeded;
-a settlement replaces its reservation by what was really used, kept or discarded.
+"""The compute budget. Invariants: what is reserved and not yet settled counts as spent, so the limit is never exceeded (but by what an
+engine lost behind our back, `lose`, which nobody can reserve); a settlement replaces its reservation by what was really used, kept or
+discarded.
 """
 
 from __future__ import annotations
@@ -42,6 +43,10 @@ class Budget:
     def settle(self, request: str, tokens: int) -> None:
         """Replace a reservation by the tokens really generated. Raises KeyError for an unknown request (settled twice)."""
         self.held -= self.reserved.pop(request)
+        self.spent += tokens
+
+    def lose(self, tokens: int) -> None:
+        """Tokens that an engine over a network sampled for nothing."""
         self.spent += tokens
 
     @property

@@ -5,6 +5,7 @@ either trained on or discarded under exactly one reason.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -81,6 +82,13 @@ class Ledger:
         self.discarded, self.stops = Counter(state["discarded"]), Counter(state["stops"])
         self.drops, self.decisions = Counter(state["drops"]), Counter(state["decisions"])
         self.judging.load_state_dict(state.get("judging", {}))
+
+    def lose(self, tokens: Mapping[str, int]) -> int:
+        """Book tokens that an engine sampled and no rollout has, by reason; returns how many."""
+        n = sum(tokens.values())
+        self.discarded.update(tokens)
+        self.add(Cost(generated=n, discarded=n))
+        return n
 
 
 def _reached(group: Group, member: Member) -> bool:

@@ -56,6 +56,11 @@ def prove(trainer: Trainer, engine: Engine, version: int) -> Proof:
     ids = probe_ids(trainer.policy.vocabulary)
     spans = ((1, ids.shape[1], Sampling()),)
     scores = engine.score([ScoreItem(f"probe{i}", row, spans) for i, row in enumerate(ids)])
+    if len(scores) < len(ids):
+        raise StaleWeights(
+            f"after the publication of version {version} the engine scored {len(scores)} of {len(ids)} probes",
+            "look at the engine's servers, then resume: everything committed is kept",
+        )
     answered = np.stack([score.logprobs[1:] for score in scores])
     fingerprint = hashlib.blake2b(answered.astype(np.float32).tobytes(), digest_size=16).hexdigest()
     gap: float | None = None

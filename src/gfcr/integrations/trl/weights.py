@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from gfcr.build import embedded_engine
+from gfcr.build_engine import embedded_engine
 from gfcr.engine.contract import Engine
 from gfcr.errors import ConfigError
 from gfcr.recipe import Recipe

@@ -1,0 +1,181 @@
+"""One server: requests with typed faults, replies as they come, and its own counters.
+
+Invariants: a reply counts only when it is whole (a stream ends with its end mark and nothing follows it); a line is at most a
+mebibyte; what failed is a Fault of one kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from gfcr.engine.http.faults import CONNECT, FOREIGN, REFUSED, SHAPE, STATUS, TIMEOUT, TRUNCATED, Fault
+from gfcr.engine.http.replies import parsed
+from gfcr.errors import MissingExtra
+
+if TYPE_CHECKING:
+    import httpx2
+
+MOST_BYTES = 1 << 20
+"""Of one line of a stream."""
+CONNECT_SECONDS = 10.0
+_METRICS = {
+    "generated": "vllm:generation_tokens_total",
+    "prompts": "vllm:prompt_tokens_total",
+    "hits": "vllm:prefix_cache_hits_total",
+    "running": "vllm:num_requests_running",
+    "waiting": "vllm:num_requests_waiting",
+    "boot": "vllm:generation_tokens_created",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """A server's own counts since it started (its Prometheus metrics)."""
+
+    generated: int
+    prompts: int
+    hits: int
+    """Context tokens found in the prefix cache."""
+    running: int
+    waiting: int
+    boot: float
+    """When it started to count; another value is another life of the server."""
+
+    @property
+    def quiet(self) -> bool:
+        return not self.running and not self.waiting
+
+
+def client(url: str, seconds: float, key: str | None) -> httpx2.AsyncClient:
+    """Raises MissingExtra without httpx2."""
+    try:
+        import httpx2
+    except ImportError:
+        raise MissingExtra("httpx2", "http", "an engine over HTTP") from None
+    headers = {"accept-encoding": "identity", "user-agent": "gfcr"} | ({"authorization": f"Bearer {key}"} if key else {})
+    return httpx2.AsyncClient(
+        base_url=url,
+        headers=headers,
+        timeout=httpx2.Timeout(seconds, connect=min(seconds, CONNECT_SECONDS)),
+        limits=httpx2.Limits(max_connections=None, max_keepalive_connections=64),
+        follow_redirects=False,
+        trust_env=False,
+    )
+
+
+@dataclass(slots=True, eq=False)
+class Server:
+    """A server and what is known about it. Its client belongs to the event loop."""
+
+    url: str
+    client: httpx2.AsyncClient
+    up: bool = False
+    """Proven, and may be given work."""
+    why: str = "not asked yet"
+    """Why it is not up."""
+    given_up: bool = False
+    """It did not come back in time; only a publication tries again."""
+    live: int = 0
+    """Requests it works on for us."""
+    boot: float | None = None
+    base: int = 0
+    """Its count of sampled tokens when we first met this life of it."""
+    known: int = 0
+    """Sampled tokens of this life that we know of."""
+    models: dict[str, Any] = field(default_factory=dict)
+
+    def rebase(self, counters: Counters) -> None:
+        """It is another life of the server: count from here."""
+        self.boot, self.base, self.known = counters.boot, counters.generated, 0
+
+    async def ask(self, method: str, path: str, body: Any = None, query: dict[str, str] | None = None) -> dict[str, Any]:
+        """A whole JSON reply. Raises Fault."""
+        content = await self.fetch(method, path, body, query)
+        return parsed(content) if content.strip() else {}
+
+    async def fetch(self, method: str, path: str, body: Any = None, query: dict[str, str] | None = None) -> bytes:
+        import httpx2
+
+        try:
+            reply = await self.client.request(method, path, json=body, params=query)
+        except (httpx2.HTTPError, httpx2.StreamError) as error:
+            raise _fault(error) from error
+        _check_status(reply.status_code, reply.content)
+        return reply.content
+
+    async def events(self, path: str, body: Any) -> AsyncIterator[dict[str, Any]]:
+        """The objects of an event stream. Raises Fault, also when it ends early or goes on after its end."""
+        import httpx2
+
+        ended = False
+        try:
+            async with self.client.stream("POST", path, json=body) as reply:
+                if reply.status_code != 200:
+                    _check_status(reply.status_code, await reply.aread())
+                async for line in _lines(reply):
+                    if not line.startswith(b"data:"):
+                        if line.strip() and not line.startswith(b":"):
+                            raise Fault(SHAPE, f"a stream holds {line[:60]!r}")
+                        continue
+                    data = line[5:].strip()
+                    if ended:
+                        raise Fault(FOREIGN, "a stream goes on after its end")
+                    if data == b"[DONE]":
+                        ended = True
+                        continue
+                    found = parsed(data)
+                    if "error" in found:
+                        raise Fault(STATUS, f"the server broke off: {str(found['error'])[:200]}")
+                    yield found
+        except (httpx2.HTTPError, httpx2.StreamError) as error:
+            raise _fault(error) from error
+        if not ended:
+            raise Fault(TRUNCATED, "a stream ended before its end mark")
+
+    async def counters(self) -> Counters:
+        """Raises Fault when there are none."""
+        text = (await self.fetch("GET", "/metrics")).decode("utf-8", "replace")
+        sums: dict[str, float] = {}
+        for line in text.splitlines():
+            name, _, rest = line.partition("{") if "{" in line else line.partition(" ")
+            for key, wanted in _METRICS.items():
+                if name == wanted:
+                    try:
+                        value = float(rest.rpartition(" ")[2] if "{" in line else rest)
+                    except ValueError:
+                        raise Fault(SHAPE, f"a metric is {line[:80]!r}") from None
+                    sums[key] = sums.get(key, 0.0) + value
+        if missing := [name for key, name in _METRICS.items() if key not in sums]:
+            raise Fault(SHAPE, f"/metrics has no {missing[0]}")
+        return Counters(**{k: v if k == "boot" else int(v) for k, v in sums.items()})  # type: ignore[arg-type]
+
+
+async def _lines(reply: httpx2.Response) -> AsyncIterator[bytes]:
+    rest = b""
+    async for block in reply.aiter_raw():
+        *whole, rest = (rest + block).split(b"\n")
+        for line in whole:
+            yield line
+        if len(rest) > MOST_BYTES:
+            raise Fault(SHAPE, f"a line of more than {MOST_BYTES} bytes")
+    if rest.strip():
+        raise Fault(TRUNCATED, "a stream ended within a line")
+
+
+def _check_status(status: int, content: bytes) -> None:
+    if status == 200:
+        return
+    said = content[:300].decode("utf-8", "replace")
+    again = status in (408, 425, 429) or status >= 500
+    raise Fault(STATUS if again else REFUSED, f"status {status}: {said}", again)
+
+
+def _fault(error: Exception) -> Fault:
+    import httpx2
+
+    what = f"{type(error).__name__}: {error}"[:200]
+    if isinstance(error, (httpx2.ConnectError, httpx2.ConnectTimeout)):
+        return Fault(CONNECT, what)
+    return Fault(TIMEOUT if isinstance(error, httpx2.TimeoutException) else TRUNCATED, what)
