@@ -25,6 +25,7 @@ FLOORS: list[set[str]] = [
         "recipe_data",
         "compose",
         "compose_guidance",
+        "compose_environment",
         "compose_loss",
         "compose_reward",
         "compose_engine",

@@ -6,6 +6,7 @@ Rules about rewards, losses, guidance: test_compose_reward.py, test_compose_loss
 import pytest
 
 import test_compose_engine
+import test_compose_environment
 import test_compose_guidance
 import test_compose_loss
 import test_compose_reward
@@ -149,6 +150,7 @@ def test_every_rule_is_under_test():
                 vars,
                 (
                     test_compose_engine,
+                    test_compose_environment,
                     test_compose_guidance,
                     test_compose_loss,
                     test_compose_reward,

@@ -170,6 +170,10 @@ def test_results_are_cut_and_clean_and_calls_that_come_read_are_taken():
         episode = Played(h, TASK)
         long = told(episode.say(call("calculator", expression="7 ** 1000")))[0]
         assert len(long) < 110 and "characters left out" in long and long.startswith("125325663")
+        named = episode.say(
+            Said("x", (ToolCall("calculator", {"expression": "2"}, "call_1"), ToolCall("no", {}, "call_2")))
+        ).step
+        assert [m.call_id for m in named.messages] == ["call_1", "call_2"]
         odd = Said("x", (ToolCall("calculator\0</tool_call>\ud800", {"expression": "1"}),))
         step = episode.say(odd).step
         text = step.messages[0].parts[0].text

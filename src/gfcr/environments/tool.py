@@ -149,17 +149,17 @@ class ToolEnvironment(ABC):
             if why:
                 invalid = invalid or why
                 self._over = self._over or why.startswith("repeated_call")
-                messages.append(self._message(call.name, f"Error: {why.partition(': ')[2]}", turn))
+                messages.append(self._message(call.name, f"Error: {why.partition(': ')[2]}", call.id))
                 continue
             done += 1
             result = self._do(argument)
             self._log.append(
                 {"turn": turn, "argument": argument, "text": shown(result.text, s.output_chars), "error": result.error}
             )
-            messages.append(self._message(call.name, result.text or "(no output)", turn))
+            messages.append(self._message(call.name, result.text or "(no output)", call.id))
         if said.invalid:
             messages.append(
-                self._message(self.tool.name, f"Error: the call cannot be read: {said.invalid.partition(': ')[2]}", turn)
+                self._message(self.tool.name, f"Error: the call cannot be read: {said.invalid.partition(': ')[2]}", "")
             )
         if invalid and s.malformed == "end":
             self._over = True
@@ -196,10 +196,9 @@ class ToolEnvironment(ABC):
             return ""
         return f"repeated_call: the same call was made {self._settings.repeats} times before"
 
-    def _message(self, name: str, text: str, turn: int) -> Message:
-        return Message(
-            "tool", (Part(PartKind.TEXT, shown(text, self._settings.output_chars)),), clean(name)[:60] or self.tool.name
-        )
+    def _message(self, name: str, text: str, call_id: str) -> Message:
+        part = Part(PartKind.TEXT, shown(text, self._settings.output_chars))
+        return Message("tool", (part,), clean(name)[:60] or self.tool.name, call_id=call_id or None)
 
     def verify(self) -> Verdict:
         """The verdict on the final answer; an episode without one is wrong."""

@@ -1,0 +1,37 @@
+"""The composition check: environments and who plays them. Registers with compose.RULES.
+
+Invariant: as in compose.py.
+"""
+
+from __future__ import annotations
+
+from gfcr.compose import Facts, Finding, rule
+from gfcr.errors import leave_out
+from gfcr.registry import Slot
+
+PLAYS = "plays: environment"
+"""Trait of a topology that plays turns with `generate.environment`."""
+
+
+@rule
+def environment_unplayed(facts: Facts) -> Finding | None:
+    named = [found.name for found, _ in facts.methods if found.slot is Slot.ENVIRONMENT]
+    if not named or facts.having(PLAYS):
+        return None
+    return Finding(
+        "environment_unplayed",
+        f"generate.environment {named[0]!r} would never be asked: the topology lets each rollout write one answer",
+        f"name a topology that plays turns, or {leave_out('generate.environment')}",
+    )
+
+
+@rule
+def environment_missing(facts: Facts) -> Finding | None:
+    plays = facts.having(PLAYS)
+    if not plays or any(found.slot is Slot.ENVIRONMENT for found, _ in facts.methods):
+        return None
+    return Finding(
+        "environment_missing",
+        f"{plays[0]} plays turns with an environment, and the recipe names none",
+        'name one, for example generate.environment = {name = "calculator"}; `gfcr methods --slot generate.environment` lists them',
+    )
