@@ -1,6 +1,6 @@
 """Rules about environments: one test each."""
 
-from compose_cases import made, real, rules
+from compose_cases import real, rules
 from gfcr.registry import Slot
 
 CALCULATOR = real(Slot.ENVIRONMENT, "calculator")
@@ -8,9 +8,9 @@ CALCULATOR = real(Slot.ENVIRONMENT, "calculator")
 
 def test_environment_unplayed():
     assert rules(CALCULATOR, real(Slot.TOPOLOGY, "group")) == ["environment_unplayed"]
-    assert rules(CALCULATOR, made(Slot.TOPOLOGY, "plays: environment")) == []
+    assert rules(CALCULATOR, real(Slot.TOPOLOGY, "interactive")) == []
 
 
 def test_environment_missing():
-    assert rules(made(Slot.TOPOLOGY, "plays: environment")) == ["environment_missing"]
+    assert rules(real(Slot.TOPOLOGY, "interactive")) == ["environment_missing"]
     assert rules(real(Slot.TOPOLOGY, "group")) == []

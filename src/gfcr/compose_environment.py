@@ -9,8 +9,8 @@ from gfcr.compose import Facts, Finding, rule
 from gfcr.errors import leave_out
 from gfcr.registry import Slot
 
-PLAYS = "plays: environment"
-"""Trait of a topology that plays turns with `generate.environment`."""
+PLAYS, NEEDS = "interactive", "needs: environment"
+"""Traits of a topology that plays turns with `generate.environment`, and of whatever cannot do without one."""
 
 
 @rule
@@ -21,17 +21,17 @@ def environment_unplayed(facts: Facts) -> Finding | None:
     return Finding(
         "environment_unplayed",
         f"generate.environment {named[0]!r} would never be asked: the topology lets each rollout write one answer",
-        f"name a topology that plays turns, or {leave_out('generate.environment')}",
+        f'set generate.topology = {{name = "interactive"}}, or {leave_out("generate.environment")}',
     )
 
 
 @rule
 def environment_missing(facts: Facts) -> Finding | None:
-    plays = facts.having(PLAYS)
-    if not plays or any(found.slot is Slot.ENVIRONMENT for found, _ in facts.methods):
+    needs = facts.having(NEEDS)
+    if not needs or any(found.slot is Slot.ENVIRONMENT for found, _ in facts.methods):
         return None
     return Finding(
         "environment_missing",
-        f"{plays[0]} plays turns with an environment, and the recipe names none",
+        f"{needs[0]} needs an environment, and the recipe names none",
         'name one, for example generate.environment = {name = "calculator"}; `gfcr methods --slot generate.environment` lists them',
     )

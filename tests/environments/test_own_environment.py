@@ -12,10 +12,12 @@ from gfcr.domains.tools.pools import MAKERS, load_pool
 from gfcr.environments.acts import Branch, Finish, Reset, Turn
 from gfcr.environments.contract import Environment, Said
 from gfcr.environments.host import Host
+from gfcr.environments.making import reader
 from gfcr.environments.settings import HostSettings
 from gfcr.errors import ConfigError
 from gfcr.recipe import parse
 from gfcr.registry import INDEX, Slot, find, settings_of
+from gfcr.settings import MethodRef
 from gfcr.types import Task
 from sandbox_cases import needs_sandbox
 
@@ -62,7 +64,7 @@ def test_an_environment_that_nobody_plays_is_refused_with_the_remedy():
 
     recipe = parse({"generate": {"environment": {"name": "registers"}}})
     (finding,) = [f for f in check(facts(recipe)) if f.rule == "environment_unplayed"]
-    assert "plays turns" in finding.remedy
+    assert "interactive" in finding.remedy
     with pytest.raises(ConfigError, match="did you mean 'calculator'"):
         parse({"generate": {"environment": {"name": "calculater"}}})
 
@@ -77,5 +79,7 @@ def test_every_environment_is_made_by_its_name_and_keeps_the_contract(name):
         names = [key for key in vars(Environment) if not key.startswith("_")]
         assert all(hasattr(env, key) for key in [*names, "name", "version", "deterministic", "snapshots"])
         assert (env.name, env.snapshots) == (name, True)
+        read = reader(MethodRef(name=name))
+        assert (read is None) == (name in ("registers", "repair"))
         begun, end = host.run([Reset("a", tasks[0], 1, keep=True), Finish("a")])
         assert not begun.error and begun.step.state and end.verdict.correct is False and end.fragments == ()

@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
@@ -86,6 +87,11 @@ class ToolEnvironment(ABC):
         self._settings = settings
         self._task: Task | None = None
         self._clear()
+
+    @classmethod
+    def reader(cls, settings: ToolSettings) -> Callable[[str], Said]:
+        """How a turn's text is read."""
+        return partial(read, how=settings.format, tool=cls.tool.name, argument=cls.tool.argument)
 
     def _clear(self) -> None:
         self._seed = self._turn = 0
