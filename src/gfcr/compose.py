@@ -306,4 +306,12 @@ def refill_against_injection(facts: Facts) -> Finding | None:
     )
 
 
-from gfcr import compose_environment, compose_guidance, compose_loss, compose_reward, compose_sampling, compose_trees  # noqa: E402, F401  (their rules register themselves)
+from gfcr import (  # noqa: E402  (their rules register themselves)
+    compose_engine,  # noqa: F401
+    compose_environment,  # noqa: F401
+    compose_guidance,  # noqa: F401
+    compose_loss,  # noqa: F401
+    compose_reward,  # noqa: F401
+    compose_sampling,  # noqa: F401
+    compose_trees,  # noqa: F401
+)
