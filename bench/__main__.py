@@ -29,6 +29,7 @@ BENCHES = {
     "tables": "compare.json to Markdown",
     "all": "all short ones with machine facts, JSON and Markdown; --quick: minutes",
     "markdown": "results of `all` to Markdown, into the marked places of docs/benchmarks.md",
+    "trees": "trees against independent chains at equal decoded tokens, lab model",
     "campaign": "recipes against each other on B3, HARD, B1, B2 (hours; resumable)",
 }
 
