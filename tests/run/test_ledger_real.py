@@ -15,6 +15,13 @@ DROPPING = (
     "control.refill={name='dynamic-sampling', max_waves=3}",
     "control.retries=1",
 )
+TREES = (
+    "generate.topology={name = 'treepo', k = 5, segment = 6, first = [2, 3]}",
+    "control.allocate=uniform",
+    "filter.credit=treerl",
+    "loss.packed=true",
+    "control.retries=1",
+)
 
 
 def counted(session: Session, refuse: int = 0, fail: int = 0) -> tuple[real_runs.Breaking, real_runs.Counter]:
@@ -41,8 +48,8 @@ def agree(session: Session, engine: real_runs.Breaking, counter: real_runs.Count
 
 @pytest.mark.parametrize(
     ("overrides", "refuse", "fail"),
-    [((), 0, 0), (DROPPING, 0, 0), (DROPPING, 5, 3)],
-    ids=["plain", "dropping", "dropping and failing"],
+    [((), 0, 0), (DROPPING, 0, 0), (DROPPING, 5, 3), (TREES, 0, 0), (TREES, 5, 3)],
+    ids=["plain", "dropping", "dropping and failing", "trees", "trees and failing"],
 )
 def test_every_token_is_in_the_ledger_also_after_a_resume(
     tmp_path: Path, overrides: tuple[str, ...], refuse: int, fail: int

@@ -18,6 +18,7 @@ NOISE = (
     "filter.credit_batch=[{name = 'xrpo-sharpening'}, {name = 'withhold-wrong-steps', where = 'step'}]",
 )
 LINEAR = ("generate.topology=linear", "control.groups=9")
+TREE = ("generate.topology.k=6", "generate.topology.segment=6", "generate.topology.first=[2, 3]")
 
 
 class Cut(Exception):
@@ -25,7 +26,7 @@ class Cut(Exception):
 
 
 def small(path: Path, recipe: str, *overrides: str) -> Session:
-    more = [] if LINEAR[0] in overrides else ["generate.topology.k=3"]
+    more = [] if any(o.startswith("generate.topology") for o in overrides) else ["generate.topology.k=3"]
     return real_runs.create(path, "budget.steps=4", "run.checkpoint_every=3", *overrides, *more, recipe=recipe)
 
 
@@ -36,12 +37,14 @@ def small(path: Path, recipe: str, *overrides: str) -> Session:
         ("maxrl", ()),
         ("mopps", ("filter.shape=kimi-length",)),
         ("grpo", NOISE),
+        ("treepo", TREE),
     ],
     ids=[
         "reinforce++ on single answers",
         "maxrl",
         "mopps, with a length reward",
         "noise, measured and corrected, and two changes to credit",
+        "trees of TreePO, packed",
     ],
 )
 def test_it_trains_and_resumes_bit_equal(tmp_path: Path, recipe: str, overrides: tuple[str, ...]) -> None:

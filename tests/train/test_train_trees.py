@@ -1,5 +1,8 @@
 """The gradient of tree credit: shared tokens once with the sum of the leaves' credit, or one row per leaf."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -11,8 +14,10 @@ from gfcr.filter.credit.tree import TreePO, TreeRL, TreeRPO
 from gfcr.train.forward import PolicyForward
 from gfcr.train.micro import micro_batches
 from gfcr.types import Normalise
+from grove_cases import grove_lab, grown
 from tree_cases import TOY, credited, tree
 
+GROVES = json.loads((Path(__file__).parents[1] / "golden" / "groves.json").read_text())["cases"]
 BUILD = Build(0, (), 1, 4, 16)
 
 
@@ -40,3 +45,15 @@ def test_packed_or_a_row_per_leaf(credit, normalise, constant):
     rows, packed = (gradient(build_batch(groups, normalise, constant, 0, 0, packed=p)) for p in (False, True))
     assert np.abs(rows).max() > 1e-3
     assert packed == pytest.approx(rows, abs=1e-6 * np.abs(rows).max())
+
+
+@pytest.mark.parametrize("case", GROVES, ids=lambda c: c["topology"]["name"])
+def test_trees_that_topologies_grew(case):
+    """From recipe to batch; the packed row holds each decoded token once."""
+    made = grove_lab(case["topology"], case["script"], filter={"credit": {"name": case["topology"]["name"]}})
+    _, group = grown(made)
+    rows, packed = (build_batch([group], Normalise.TOKEN_MEAN, None, 0, 0, packed=p) for p in (False, True))
+    assert packed.rl_mask.sum() == case["decoded"] < rows.rl_mask.sum()
+    by_leaf, summed = gradient(rows), gradient(packed)
+    assert np.abs(by_leaf).max() > 1e-3
+    assert summed == pytest.approx(by_leaf, abs=1e-6 * np.abs(by_leaf).max())
