@@ -1,6 +1,7 @@
 """Recipes against each other, each at its best of three learning rates, 5 paired seeds that no tuning has seen.
 
     python -m bench campaign [--out DIR] [--pools B3,HARD,B1,B2] [--seeds 11-15] [--jobs 2]
+    python -m bench campaign --pools trees         independent answers against three trees, on D and on B2
 
 Hours of CPU; run it in the background, it goes on where it stopped. AUC = accuracy integrated over generated tokens / budget.
 """
@@ -23,15 +24,21 @@ class Pool(NamedTuple):
     """Answers per held-out task and evaluation."""
     settings: tuple[str, ...] = ()
     """Of every arm."""
+    tasks: str | None = None
+    """Pool of the tasks; None = the comparison has its name."""
 
 
 SELECTING = ("grpo", "dapo", "informative", "quickstart")
+TREES = ("grpo", "treepo", "treerl", "treerpo")
 POOLS = {
     "B3": Pool((*SELECTING, "oracle"), 150_000),
     "HARD": Pool(("grpo", "ar3po"), 120_000, settings=("train.kl=0",)),  # measured before the recipes had their anchor
     "B1": Pool(SELECTING, 75_000, samples=1),
     "B2": Pool(SELECTING, 75_000, samples=1),
+    "trees-D": Pool(TREES, 75_000, tasks="D"),
+    "trees-B2": Pool(TREES, 75_000, tasks="B2"),
 }
+ALIASES = {"trees": ("trees-D", "trees-B2")}
 
 
 def main() -> None:
@@ -41,9 +48,9 @@ def main() -> None:
     parser.add_argument("--seeds", default=REPORTING_SEEDS)
     parser.add_argument("--jobs", default="2")
     args = parser.parse_args()
-    for name in args.pools.split(","):
+    for name in [pool for asked in args.pools.split(",") for pool in ALIASES.get(asked, (asked,))]:
         pool = POOLS[name]
-        settings = (f"tasks.pool={name}", f"evaluate.samples={pool.samples}", *pool.settings)
+        settings = (f"tasks.pool={pool.tasks or name}", f"evaluate.samples={pool.samples}", *pool.settings)
         result = compare(
             args.out / name,
             pool.arms,
