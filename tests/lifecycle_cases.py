@@ -188,7 +188,7 @@ class Lab:
         """The next round, not yet driven."""
         over = self.budget.over(self.number, self.recipe.budget.steps)
         view = View(self.number, self.number, self.seed, self.slots.posterior, self.slots.memory, over)
-        settings = round_settings(self.recipe, self.engine.max_length)
+        settings = round_settings(self.recipe, self.engine.capabilities().max_length)
         made = Round(self.number, self.slots, settings, view, self.budget, render, StopSpec((END_ID,)))
         self.number += 1
         return made

@@ -1,6 +1,7 @@
 """The composition check: one test per rule, with real methods where they exist and made ones where not.
 
-Rules about rewards, losses, guidance: test_compose_reward.py, test_compose_loss.py, test_compose_guidance.py; whole recipes: test_compose_recipes.py.
+Rules about rewards, losses, guidance, partial rollouts: test_compose_reward.py, test_compose_loss.py, test_compose_guidance.py,
+test_compose_partial.py; whole recipes: test_compose_recipes.py.
 """
 
 import pytest
@@ -9,6 +10,7 @@ import test_compose_engine
 import test_compose_environment
 import test_compose_guidance
 import test_compose_loss
+import test_compose_partial
 import test_compose_reward
 import test_compose_sampling
 import test_compose_trees
@@ -153,6 +155,7 @@ def test_every_rule_is_under_test():
                     test_compose_environment,
                     test_compose_guidance,
                     test_compose_loss,
+                    test_compose_partial,
                     test_compose_reward,
                     test_compose_sampling,
                     test_compose_trees,

@@ -343,4 +343,4 @@ def test_a_parked_group_is_left_alone_and_its_tokens_are_booked():
     assert len(batch_of(round_)) == 2
     ledger = Ledger()
     ledger.settle_round(list(round_.groups.values()), dict(round_.failed))
-    assert (ledger.total.generated, dict(ledger.discarded)) == (24, {"parked": 12})
+    assert (ledger.total.generated, dict(ledger.discarded), ledger.parked) == (24, {}, 12)

@@ -89,6 +89,7 @@ def facts(recipe: Recipe) -> Facts:
         recipe.loss.normalise,
         recipe.loss.constant,
         recipe.loss.packed,
+        recipe.generate.partial,
     )
 
 
@@ -273,10 +274,10 @@ def rollout_parts(recipe: Recipe, seed: int, loaded: TaskSet, tokenizer: Any, en
 
 
 def group_tokens(recipe: Recipe) -> int:
-    """Most tokens a group generates in one allocation: what the topology's settings say, else K of the longest answers."""
+    """Most tokens a group generates in one allocation: what the topology's settings say, else K answers."""
     topology = settings_of(find(Slot.TOPOLOGY, recipe.generate.topology.name), recipe.generate.topology.values())
-    worst = getattr(topology, "worst_tokens", None)
-    return recipe.k * recipe.generate.max_tokens if worst is None else int(worst(recipe.generate.max_tokens))
+    worst, longest = getattr(topology, "worst_tokens", None), recipe.generate.in_one_round
+    return recipe.k * longest if worst is None else int(worst(longest))
 
 
 def round_settings(recipe: Recipe, max_context: int | None) -> RoundSettings:
@@ -286,6 +287,7 @@ def round_settings(recipe: Recipe, max_context: int | None) -> RoundSettings:
         k=recipe.k,
         max_tokens=recipe.generate.max_tokens,
         max_context=max_context,
+        partial=recipe.generate.partial,
         min_groups=recipe.control.min_groups or max(1, recipe.control.groups // 2),
         max_stages=recipe.control.max_stages,
         max_waves=recipe.control.max_waves,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gfcr.errors import leave_out
+from gfcr.generate.settings import PartialSettings
 from gfcr.registry import FrozenModel, Method, Slot
 from gfcr.train.settings import LossSettings, TrainSettings
 from gfcr.types import Normalise, Sampling
@@ -36,6 +37,7 @@ class Facts:
     """Denominator that the recipe gives; None = it gives none."""
     packed: bool = False
     """One row per group, its prompt once."""
+    partial: PartialSettings | None = None
 
     def having(self, trait: str) -> list[str]:
         """Methods with this trait, always or under their settings."""
@@ -311,6 +313,7 @@ from gfcr import (  # noqa: E402  (their rules register themselves)
     compose_environment,  # noqa: F401
     compose_guidance,  # noqa: F401
     compose_loss,  # noqa: F401
+    compose_partial,  # noqa: F401
     compose_reward,  # noqa: F401
     compose_sampling,  # noqa: F401
     compose_trees,  # noqa: F401

@@ -24,7 +24,7 @@ from gfcr.environments.settings import HostSettings
 from gfcr.errors import ConfigError
 from gfcr.filter.admission import AdmissionSettings
 from gfcr.filter.cascade_settings import CascadeSettings
-from gfcr.generate.settings import PromptSettings
+from gfcr.generate.settings import PartialSettings, PromptSettings
 from gfcr.recipe_data import override_with, renamed
 from gfcr.registry import FrozenModel, Method, Slot, find, settings_of
 from gfcr.replay.memory import MemorySettings
@@ -119,6 +119,13 @@ class GenerateSection(FrozenModel):
     """Whether the stop string that ended an answer stays in the text that is judged; what follows it never does, and its tokens
     stay in the answer as sampled."""
     prompt: PromptSettings = PromptSettings()
+    partial: PartialSettings | None = None
+    """Answers longer than a round's token limit go on in later rounds; None = every answer ends in its round."""
+
+    @property
+    def in_one_round(self) -> int:
+        """Most tokens an answer gets in one round."""
+        return self.max_tokens if self.partial is None else min(self.max_tokens, self.partial.tokens)
 
 
 class FilterSection(FrozenModel):

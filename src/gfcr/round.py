@@ -34,14 +34,14 @@ from gfcr.errors import DataError
 from gfcr.filter.admission import admit, drop_group, leave, replace_member, restore_member
 from gfcr.filter.assemble import build_batch, rescored, score_item
 from gfcr.replay.slots import Augment
-from gfcr.round_growth import Generating
+from gfcr.round_parking import Parks
 from gfcr.round_state import Phase, Renderer, RoundSettings, Work, why_empty
 from gfcr.run.budget import Budget
 from gfcr.slots import Slots
 from gfcr.types import Batch, Drop, Group, GroupState, Member, Node, Role, Status, derive_id, path_length
 
 
-class Round(Generating):
+class Round(Parks):
     """One round; built anew for each, from slots that live as long as the run."""
 
     def __init__(
@@ -79,8 +79,8 @@ class Round(Generating):
         if isinstance(event, Generated):
             rollout = event.rollout
             self.budget.settle(event.id, rollout.cost.generated)
-            if not self._grown(group, event):
-                self._joined(group, rollout)
+            if not self._grown(group, event) and (whole := self._leg_over(group, rollout)) is not None:
+                self._joined(group, whole)
         elif isinstance(event, (Judged, Answered)) and self._grown(group, event):
             pass
         elif isinstance(event, Judged):
@@ -120,7 +120,7 @@ class Round(Generating):
 
     def close(self, reason: str) -> None:
         """End the round now, without a batch; a round that is done stays as it is. Outstanding requests are settled as having
-        generated nothing; tell their tokens first."""
+        generated nothing; tell their tokens first. What is parked stays so."""
         if self.done:
             return
         for ask in self._asks.values():
@@ -128,7 +128,7 @@ class Round(Generating):
                 self.budget.settle(ask.id, 0)
         for group in self.groups.values():
             self._end_growth(group)
-            if group.state is not GroupState.ABANDONED:
+            if group.state not in (GroupState.ABANDONED, GroupState.PARKED):
                 self._abandon(group, reason)
         self._asks.clear()
         self._outbox.clear()
@@ -138,10 +138,12 @@ class Round(Generating):
     # ---- select ---------------------------------------------------------------------------------------
 
     def _open_groups(self, n: int) -> int:
-        """Open up to n groups, as many as the budget can carry; returns how many."""
+        """Open up to n groups, as many as the budget can carry, those that waited first; returns how many."""
         self.wave += 1
+        if self.wave == 1:
+            n -= (reopened := self._reopen())
         limit = self.budget.affordable(self.settings.group_tokens)
-        if self.wave == 1 and limit is not None and limit < self.settings.min_groups:
+        if self.wave == 1 and not reopened and limit is not None and limit < self.settings.min_groups:
             return 0
         n = n if limit is None else min(n, limit)
         taken = {g.task.id for g in self.groups.values()}
@@ -177,7 +179,8 @@ class Round(Generating):
     # ---- allocate ---------------------------------------------------------------------------------
 
     def _advance(self) -> None:
-        """Allocate again to every open group whose stage has settled."""
+        """Allocate again to every open group whose stage has settled, and whose answers are all there."""
+        self._park_groups()
         ready = [g for g in self.groups.values() if g.state is GroupState.OPEN and not self._work[g.id].open]
         if not ready:
             return
@@ -189,8 +192,7 @@ class Round(Generating):
             help_ = self._help(group) if allocation.n <= 0 and not allocation.park else None
             allocation = help_ or allocation
             if allocation.park:
-                group.state, group.reason = GroupState.PARKED, allocation.reason
-                self._decide("allocate", group.id, "park", allocation.reason, group)
+                self._park(group, allocation.reason)
             elif allocation.n <= 0:
                 self._close_group(group, allocation.reason)
             elif group.stage >= self.settings.max_stages:
@@ -238,11 +240,6 @@ class Round(Generating):
         self._decide("round", group.id, "close_group", reason, group)
         if self.slots.judge is not None:
             self._emit(CompareAsk(group.id, group), group)
-
-    def _abandon(self, group: Group, reason: str) -> None:
-        group.state, group.reason = GroupState.ABANDONED, reason
-        drop_group(group, Drop.ABANDONED)
-        self._decide("round", group.id, "abandon", reason, group)
 
     def _refill(self) -> bool:
         """Whether further groups were opened (dynamic sampling); bounded by waves and by the budget."""
@@ -334,6 +331,7 @@ class Round(Generating):
             if self.slots.shape is not None:
                 for rollout_id, shaped in self.slots.shape.shape(group, self.view).items():
                     group.members[rollout_id].signals = replace(group.members[rollout_id].signals, shaped=shaped)
+            self._mask_stale(group)
         mixed = self.slots.mix.mix(closed, self.view) if self.slots.mix else closed
         for group in mixed:
             self.slots.credit_group(group)

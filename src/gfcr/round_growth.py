@@ -15,6 +15,7 @@ from gfcr.context import Configuration, Seed, Stream, View
 from gfcr.engine.contract import Request, StopSpec
 from gfcr.filter.admission import leave, replace_member
 from gfcr.generate.growth import Leaf, Look, Lost, Outcome, Piece, Play, Played, Sample, Seen, Spill, Want
+from gfcr.generate.parking import Leg
 from gfcr.generate.slots import GrowingTopology
 from gfcr.round_state import Growing, InFlight, RoundSettings, Work
 from gfcr.run.budget import Budget
@@ -78,13 +79,16 @@ class Generating(InFlight):
         work = self._work[group.id]
         index = work.next_member if member is None else member
         rollout_id = id_family("rollout", group.id)(index, attempt)
-        longest = work.limit(stream.path, stream.max_tokens)
-        if not self.budget.reserve(rollout_id, longest):
+        longest, partial = work.limit(stream.path, stream.max_tokens), self.settings.partial
+        limit = longest if partial is None else min(longest, partial.tokens)
+        if not self.budget.reserve(rollout_id, limit):
             return False
         if member is None:
             work.next_member += 1
         key = sub_stream_key(self.view.seed, "sample", group.id, index, 0, attempt)
-        request = Request(rollout_id, stream.path, stream.sampling, longest, key, self.stop_spec, later=stream.later)
+        request = Request(rollout_id, stream.path, stream.sampling, limit, key, self.stop_spec, later=stream.later)
+        if partial is not None:
+            work.legs[rollout_id] = Leg(index, key, longest, stream.sampling, stream.later)
         self._attempts[rollout_id] = attempt * 1_000_000 + index
         self._emit(GenerateAsk(rollout_id, group.id, group.task.id, request), group)
         return True
@@ -216,11 +220,12 @@ class Generating(InFlight):
     def _joined(self, group: Group, rollout: Rollout, leaf: Leaf | None = None) -> None:
         """A rollout becomes a member of its group; it is judged unless it was ended on purpose, or is judged already."""
         work = self._work[group.id]
-        if rollout.id in group.members:
+        before = group.members.get(rollout.id)
+        if before is not None and before.rollout.stop is not StopReason.PARKED:
             raise ValueError(
                 f"the growth of group {group.id} gives the leaf {leaf.name if leaf else ''!r} twice; name each anew"
             )
-        member = group.members[rollout.id] = Member(work.trained(rollout), work.role(rollout))
+        member = group.members[rollout.id] = Member(work.trained(rollout), work.role(rollout, before is not None))
         if leaf is not None:
             member.role, member.cohort = leaf.role or member.role, leaf.cohort
             member.in_baseline, member.in_loss = leaf.in_baseline, leaf.in_loss
@@ -263,11 +268,15 @@ class Generating(InFlight):
 
     # ---- failures ----------------------------------------------------------------------------------------------
 
-    def _failed_generation(self, ask: GenerateAsk, event: Failed, group: Group) -> None:
-        """A failed request is asked again, on a fresh stream, a bounded number of times."""
+    def _spent(self, event: Failed) -> None:
+        """Book what a failed request cost."""
         self.budget.settle(event.id, event.tokens)
         self.failed[event.reason.split(":")[0]] += event.tokens
         self.failed_context += event.context
+
+    def _failed_generation(self, ask: GenerateAsk, event: Failed, group: Group) -> None:
+        """A failed request is asked again, on a fresh stream, a bounded number of times."""
+        self._spent(event)
         growing = self._work[group.id].growing
         piece = growing.pieces.pop(event.id, None) if growing is not None else None
         if piece is not None and growing is not None:
@@ -275,8 +284,9 @@ class Generating(InFlight):
             again = self.slots.failures.again(event.reason, attempt) and self._ask_piece(group, growing, want, attempt + 1)
         else:
             attempt, index = divmod(self._attempts[event.id], 1_000_000)
-            request = ask.request
-            stream = Stream(request.path, request.sampling, request.max_new_tokens, request.later)
+            request, leg = ask.request, self._work[group.id].legs.pop(event.id, None)
+            left = request.max_new_tokens if leg is None else leg.left
+            stream = Stream(request.path, request.sampling, left, request.later)
             again = self.slots.failures.again(event.reason, attempt) and self._ask_stream(group, stream, attempt + 1, index)
         if again:
             self._decide("round", event.id, "retry", event.reason, group, attempt=attempt + 1)

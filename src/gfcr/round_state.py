@@ -15,10 +15,12 @@ from pydantic import Field
 from gfcr.asks import Ask, CompareAsk, GenerateAsk
 from gfcr.context import Seed
 from gfcr.generate.growth import Growth, Sample
+from gfcr.generate.parking import Leg
+from gfcr.generate.settings import PartialSettings
 from gfcr.registry import FrozenModel
 from gfcr.run.budget import Budget
 from gfcr.run.ledger import NOTHING
-from gfcr.types import Batch, Decision, Group, GroupState, Node, Normalise, Path, Role, Rollout, Segment, Task, derive_id
+from gfcr.types import Batch, Cost, Decision, Group, GroupState, Node, Normalise, Path, Role, Rollout, Segment, Task, derive_id
 
 
 class Renderer(Protocol):
@@ -43,6 +45,8 @@ class RoundSettings(FrozenModel):
     """Allocation stages per group."""
     max_waves: int = 10
     """Times a round may select groups; a refill's own bound may be lower."""
+    partial: PartialSettings | None = None
+    """Answers longer than its limit go on in later rounds; None = every answer ends in its round."""
     worst: int | None = None
     """Most tokens a group may generate in one allocation; None = K of the longest answers."""
     normalise: Normalise = Normalise.TOKEN_MEAN
@@ -55,6 +59,11 @@ class RoundSettings(FrozenModel):
     def group_tokens(self) -> int:
         """Most tokens a group may generate in one allocation."""
         return self.k * self.max_tokens if self.worst is None else self.worst
+
+    @property
+    def patience(self) -> int:
+        """Rounds in a row that may give nothing because all their groups wait."""
+        return 0 if self.partial is None else self.partial.max_age
 
     @property
     def room(self) -> int | None:
@@ -100,6 +109,10 @@ class Growing:
         )
 
 
+MARKS = ("hidden", "guided", "kept")
+"""Sets of node ids in `Work`."""
+
+
 @dataclass(slots=True)
 class Work:
     """Outstanding work of one group."""
@@ -120,6 +133,10 @@ class Work:
     """Injected rollout id -> id of the member it took the place of."""
     growing: Growing | None = None
     """The growth of the present allocation; None for independent streams."""
+    legs: dict[str, Leg] = field(default_factory=dict)
+    """Outstanding requests of partial rollouts, by rollout id."""
+    parked: dict[str, Leg] = field(default_factory=dict)
+    """Answers to go on with in a later round."""
 
     def seeded(self, group_id: str, seed: Seed) -> Path:
         """The prompt with what conditions generation after it; equal seeds give equal nodes."""
@@ -156,8 +173,10 @@ class Work:
             rest = [_as_sampled(node) for node in rest]
         return replace(rollout, train_path=(*self.prompt, *rest))
 
-    def role(self, rollout: Rollout) -> Role:
-        return Role.GUIDED if self.guided and any(node.id in self.guided for node in rollout.path) else Role.FRESH
+    def role(self, rollout: Rollout, resumed: bool = False) -> Role:
+        if self.guided and any(node.id in self.guided for node in rollout.path):
+            return Role.GUIDED
+        return Role.RESUMED if resumed else Role.FRESH
 
     def copy(self) -> Work:
         return replace(
@@ -169,6 +188,8 @@ class Work:
             limits=dict(self.limits),
             replaced=dict(self.replaced),
             growing=None if self.growing is None else self.growing.copy(),
+            legs=dict(self.legs),
+            parked=dict(self.parked),
         )
 
 
@@ -195,6 +216,7 @@ _HINTS = {
     "all_wrong": "tasks too hard or the verifier too strict",
     "unscored": "the verifier could judge nothing",
     "too_few_members": "requests fail or cannot be judged",
+    "partial": "they go on in a later round",
     "prompt_too_long": "prompts exceed the model's context",
     "prompt_unreadable": "the tokenizer does not know their characters",
 }
@@ -210,6 +232,8 @@ def likely_causes(groups: Iterable[Group]) -> str:
 
 def why_empty(groups: Mapping[str, Group], budget: Budget, settings: RoundSettings) -> str:
     """Why a round ends without one closed group."""
+    if waiting := sum(g.state is GroupState.PARKED for g in groups.values()):
+        return f"parked: {waiting} of {len(groups)} groups go on in a later round"
     if groups:
         return "all_abandoned: " + likely_causes(groups.values())
     limit = budget.affordable(settings.group_tokens)
@@ -229,6 +253,8 @@ class InFlight:
         """Tokens of failed requests by reason."""
         self.failed_context = NOTHING
         """Context tokens computed and reused for them."""
+        self.booked: dict[str, Cost] = {}
+        """What earlier rounds booked of the rollouts that waited."""
         self.reason = ""
         """Why the round ended without a batch; empty otherwise."""
         self._asks: dict[str, Ask] = {}
@@ -250,6 +276,7 @@ class InFlight:
             "decisions": list(self.decisions),
             "failed": dict(self.failed),
             "failed_context": self.failed_context,
+            "booked": dict(self.booked),
             "reason": self.reason,
             "asks": dict(self._asks),
             "attempts": dict(self._attempts),
@@ -262,7 +289,7 @@ class InFlight:
         self.phase, self.wave = state["phase"], state["wave"]
         self.groups = {g: copy_group(group) for g, group in state["groups"].items()}
         self.decisions, self.failed, self.reason = list(state["decisions"]), Counter(state["failed"]), state["reason"]
-        self.failed_context = state["failed_context"]
+        self.failed_context, self.booked = state["failed_context"], dict(state["booked"])
         self._attempts, self._batch = dict(state["attempts"]), state["batch"]
         self._work = {g: work.copy() for g, work in state["work"].items()}
         self._asks = {

@@ -16,6 +16,7 @@ from gfcr.control.slots import Allocator, Configurator, Mixer, OffPolicy, Refill
 from gfcr.filter.admission import AdmissionSettings, baseline
 from gfcr.filter.shuffle import shuffle_signals
 from gfcr.filter.slots import BatchCredit, GroupCredit, GroupJudge, Shaper, Value
+from gfcr.generate.parking import Parking
 from gfcr.generate.slots import Seeder, Topology
 from gfcr.replay.memory import Memory
 from gfcr.replay.slots import Augment, StoreRule
@@ -46,6 +47,8 @@ class Slots:
     mix: Mixer | None = None
     augment: Sequence[Augment] = ()
     store: Sequence[StoreRule] = field(default_factory=tuple)
+    parking: Parking = field(default_factory=Parking)
+    """Groups that wait for a later round."""
     shuffle_seed: int | None = None
     """Control experiment: permute signals over each round with this seed; None = off."""
 
@@ -81,7 +84,11 @@ class Slots:
 
     def state_dict(self) -> dict[str, Any]:
         """State of every stateful slot, by name."""
-        state: dict[str, Any] = {"posterior": self.posterior.state_dict(), "memory": self.memory.state_dict()}
+        state: dict[str, Any] = {
+            "posterior": self.posterior.state_dict(),
+            "memory": self.memory.state_dict(),
+            "parking": self.parking.state_dict(),
+        }
         for name in _STATEFUL:
             if (dump := getattr(getattr(self, name), "state_dict", None)) is not None:
                 state[name] = dump()
@@ -91,6 +98,7 @@ class Slots:
         """`fetch` reads a committed rollout by id."""
         self.posterior.load_state_dict(state["posterior"])
         self.memory.load_state_dict(state["memory"], fetch)
+        self.parking.load_state_dict(state.get("parking", {"waiting": []}))  # runs of before partial rollouts have none
         for name in _STATEFUL:
             if (load := getattr(getattr(self, name), "load_state_dict", None)) is not None:
                 load(state[name])

@@ -208,3 +208,49 @@ def test_prime_rl_2503_a_withdrawn_group_is_dropped_and_another_prompt_takes_its
     }
     (other,) = [g for prompt, g in by_task.items() if prompt != bad]
     assert set(batch.rollout_ids) == set(other.members)
+
+
+def test_36_what_was_parked_is_in_the_state_and_goes_on_first():
+    """NVIDIA-NeMo/RL#3599: 675 of 736 skipped prompts were those of long rollouts."""
+    uncut, again = (long_lab() for _ in range(2))
+    uncut.drive()
+    waiting = [g for w in uncut.slots.parking.waiting() for g in [w.group]]
+    known = {m.rollout.id: m.rollout for g in waiting for m in g.members.values()}
+    again.slots.load_state_dict(uncut.slots.state_dict(), known.__getitem__)
+    again.number = 1
+    a, b = uncut.round(), again.round()
+    want = [(x.id, x.request.key, len(x.request.path)) for x in a.ask()]
+    assert [(x.id, x.request.key, len(x.request.path)) for x in b.ask()] == want and want[0][0] in known
+
+
+def test_37_a_parked_group_ages_on_after_a_resume():
+    """areal-project/AReaL#1388: rounds are counted from where the group was opened, not from the resume."""
+    made = long_lab(most_resumes=50, max_age=2)
+    made.number = 10
+    made.drive()
+    known = {m.rollout.id: m.rollout for w in made.slots.parking.waiting() for m in w.group.members.values()}
+    again = long_lab(most_resumes=50, max_age=2)
+    again.slots.load_state_dict(made.slots.state_dict(), known.__getitem__)
+    again.number = 13
+    old = [g for g in again.drive().groups.values() if g.round == 10]
+    assert old and {g.reason.split(":")[0] for g in old} == {"stale"}
+
+
+def test_40_without_the_setting_nothing_is_cut_and_no_row_has_two_policies():
+    """THUDM/slime#2092: the flag was honoured on one path only."""
+    made = long_lab(None)
+    for number in range(3):
+        made.engine.load(WeightsRef(number, "memory:"))
+        for opened in made.drive().groups.values():
+            assert {s.version for m in opened.members.values() for s in m.rollout.actions()} == {number}
+        assert not len(made.slots.parking)
+    round_ = made.round()
+    assert not any(round_.parks(ask.id) for ask in round_.ask())
+
+
+def long_lab(tokens=5, **more):
+    """Answers several times longer than what a round gives."""
+    section = {} if tokens is None else {"partial": {"tokens": tokens, **more}}
+    made = lab("r", 2, 3, generate={"max_tokens": 40, **section})
+    made.engine = ScriptedEngine()
+    return made

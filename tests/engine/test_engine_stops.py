@@ -86,3 +86,15 @@ def test_tokens_stay_as_sampled_when_the_last_one_holds_more_than_the_stop():
     assert cut[-1] == word
     assert cut_at(codec.answer(cut), (stop,), True) == "1 " + codec.answer([word])[:3]
     assert StopReason.STOP_STRING.finished
+
+
+@pytest.mark.parametrize("at", range(1, 12))
+def test_a_string_that_a_resumed_answer_completes_is_found_and_one_it_had_is_not_again(at):
+    made = toy("chatml", "bytes")
+    decode = Codec(made.tokenizer).answer
+    ids = np.asarray(made.ids(["ab🛑cd🛑ef"]), np.int32)
+    strings = ("🛑",)
+    ends = [n for n in range(1, len(ids) + 1) if decode(ids[:n]).count("🛑") > decode(ids[: n - 1]).count("🛑")]
+    watch = Watch(strings, decode, ids[:at])
+    found = next((n for n in range(at + 1, len(ids) + 1) if watch.hit(ids[at:n])), None)
+    assert found == next((n for n in ends if n > at), None) and len(ends) == 2

@@ -12,9 +12,10 @@ from operator import attrgetter
 import numpy as np
 
 from gfcr.asks import GenerateAsk
-from gfcr.engine.contract import Chunk, Prefilled
+from gfcr.context import Configuration
+from gfcr.engine.contract import Chunk, Prefilled, Request
 from gfcr.generate.growth import part
-from gfcr.types import Cost, LossRole, Node, Rollout, Segment, SegmentKind, StopReason, Times, TokenSource
+from gfcr.types import Cost, LossRole, Node, Path, Rollout, Segment, SegmentKind, StopReason, Times, TokenSource
 
 POLICY = "policy"
 _VERSION = attrgetter("version")
@@ -53,26 +54,46 @@ class Growing:
         """What its context cost."""
         return Cost(prefilled=self.prefilled, cached=self.cached)
 
-    def ids(self) -> np.ndarray:
-        return np.concatenate([c.ids for c in self.chunks])
+    def answer(self) -> tuple[np.ndarray, np.ndarray]:
+        """int32[n], float32[n]: the answer so far and its log-probabilities, with what earlier requests gave of it (NaN where nobody
+        sampled)."""
+        ids, logprobs = [c.ids for c in self.chunks], [c.logprobs for c in self.chunks]
+        for node in reversed(self.ask.request.path):
+            segment = node.segment
+            if segment.kind is not SegmentKind.ACTION:
+                break
+            ids.insert(0, segment.ids)
+            logprobs.insert(0, np.full(len(segment), np.nan, np.float32) if segment.logprobs is None else segment.logprobs)
+        return np.concatenate(ids), np.concatenate(logprobs)
 
-    def logprobs(self) -> np.ndarray:
-        return np.concatenate([c.logprobs for c in self.chunks])
+    def rest(self) -> Request:
+        """What is left of the request, from the end of what was sampled on."""
+        request, done = self.ask.request, self.generated
+        if not done:
+            return request
+        law, later = Configuration(request.sampling, 0, request.later).at(done)
+        left = request.max_new_tokens - done
+        return replace(request, path=self.path(), sampling=law, later=later, max_new_tokens=left, fork_of=None, fork_at=0)
 
     def rollout(self, finished: float = 0.0) -> Rollout:
         """The finished rollout; `stop` must be set."""
-        ask, chunks = self.ask, self.chunks
+        ask = self.ask
         assert self.stop is not None
-        path, generated = ask.request.path, self.generated
-        if len(chunks) == 1 and generated and not ask.request.later:
-            path = (*path, Node(ask.id, path[-1].id, self._segment(chunks, chunks[0].version)))
-        else:
-            for i, segment in enumerate(self._segments()):
-                path = (*path, Node(ask.id if i == 0 else f"{ask.id}.{i}", path[-1].id, segment))
-        cost = Cost(generated=generated, prefilled=self.prefilled, cached=self.cached)
-        return Rollout(
-            ask.id, ask.task_id, path, self.stop, seed=ask.request.key, cost=cost, times=Times(self.queued, finished)
-        )
+        cost = Cost(generated=self.generated, prefilled=self.prefilled, cached=self.cached)
+        times = Times(self.queued, finished)
+        return Rollout(ask.id, ask.task_id, self.path(), self.stop, seed=ask.request.key, cost=cost, times=times)
+
+    def path(self) -> Path:
+        """The asked path and what was sampled after it: a node per version of the weights and law. A resumed rollout's nodes are
+        numbered on from those it has."""
+        ask, chunks = self.ask, self.chunks
+        path = ask.request.path
+        before = _nodes_of(ask.id, path) if path[-1].segment.kind is SegmentKind.ACTION else 0
+        if len(chunks) == 1 and not before and len(chunks[0].ids) and not ask.request.later:
+            return (*path, Node(ask.id, path[-1].id, self._segment(chunks, chunks[0].version)))
+        for i, segment in enumerate(self._segments(), before):
+            path = (*path, Node(ask.id if i == 0 else f"{ask.id}.{i}", path[-1].id, segment))
+        return path
 
     def _segments(self) -> Iterator[Segment]:
         """One per run of equal version and law."""
@@ -103,3 +124,8 @@ class Growing:
             source=TokenSource.SAMPLED,
             tracks=tracks,
         )
+
+
+def _nodes_of(request: str, path: Path) -> int:
+    """Nodes of a path that earlier requests of this id sampled."""
+    return sum(node.id == request or node.id.startswith(f"{request}.") for node in path)

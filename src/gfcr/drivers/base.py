@@ -71,6 +71,8 @@ class Driver:
         """Requests in the engine, in ask order."""
         self._idle = 0
         """Engine steps in a row that gave nothing."""
+        self._interrupted = False
+        """Requests were taken back and not yet submitted again."""
 
     def submit(self, round_: Round, asks: Iterable[Ask]) -> None:
         """Hand generation asks to the engine, and acts to the environments; what is refused fails at once."""
@@ -169,7 +171,7 @@ class Driver:
         if stopper is None:
             return
         alive = [g for g in self._growing.values() if g.stop is None and g.chunks]
-        for rollout, action in round_.decide([Prefix(g.ask.id, g.ask.group, g.ids(), g.logprobs()) for g in alive]).items():
+        for rollout, action in round_.decide([Prefix(g.ask.id, g.ask.group, *g.answer()) for g in alive]).items():
             if action is Action.CONTINUE:
                 continue
             work = self._growing[rollout]
@@ -187,9 +189,43 @@ class Driver:
         if self.engine.live():
             raise RuntimeError(f"the engine keeps {self.engine.live()} requests that it neither advances nor gives back")
 
+    # ---- interruption ------------------------------------------------------------------------------------------
+
+    def interrupt(self) -> None:
+        """Take every running request back, its tokens with log-probabilities and versions kept: nothing is live afterwards, so that
+        weights can be loaded (AReaL, arXiv:2505.24298, section 4). `go_on` submits what is left of each."""
+        for work in self._growing.values():
+            if work.stop is None and (rest := self.engine.cancel(work.ask.id)) is not None:
+                work.chunks.append(rest)
+        for cost in self.engine.prefilled():
+            self._growing[cost.request].prefill(cost)
+        self.release()
+        self._interrupted = True
+
+    def park(self, round_: Round) -> int:
+        """Of what was interrupted, leave to a later round what the round can park; returns how many. They are told with the next
+        `deliver`; the others stay for `go_on`."""
+        parked = [g for g in self._growing.values() if g.stop is None and round_.parks(g.ask.id)]
+        for work in parked:
+            work.stop = StopReason.PARKED
+        return len(parked)
+
+    def go_on(self, engine: Engine | None = None) -> None:
+        """Submit what is left of the interrupted requests: same ids and stream keys, contexts with all tokens so far. `engine`: go on
+        in this one instead; nothing of theirs may be live in the old one."""
+        if engine is not None:
+            self.engine, self._forks = engine, "fork" in engine.capabilities().features
+        self._interrupted = False
+        for work in self._growing.values():
+            if work.stop is None:
+                try:
+                    self._hand_over(work.rest())
+                except ValueError as error:
+                    work.stop, work.error = StopReason.FAILED, f"refused: {error}"
+
     def deliver(self, round_: Round) -> int:
         """Tell the round about every ended request, in ask order; returns how many."""
-        lost = not self.engine.live()
+        lost = not self._interrupted and not self.engine.live()
         ended = [g for g in self._growing.values() if g.stop is not None or lost]
         for work in ended:
             del self._growing[work.ask.id]

@@ -23,7 +23,8 @@ class StopSpec:
 
     eos: tuple[int, ...] = ()
     strings: tuple[str, ...] = ()
-    """Stop strings, found across token borders in the decoded text of the new tokens."""
+    """Stop strings, found across token borders in the decoded text of the new tokens, and of the policy's own at the path's end: a
+    string that a resumed answer completes has begun there."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,7 +6,7 @@ import numpy as np
 
 from gfcr.engine.contract import Request
 from gfcr.engine.stops import Decode
-from gfcr.types import Path, StopReason, path_ids
+from gfcr.types import Path, SegmentKind, StopReason, path_ids
 
 
 class Contexts:
@@ -53,6 +53,16 @@ def checked_context(request: Request, max_length: int, contexts: Contexts, decod
         if "" in request.stop.strings:
             raise ValueError(f"request {request.id!r}: an empty stop string would end every stream at once; remove it")
     return context
+
+
+def said(path: Path) -> np.ndarray:
+    """int32[n]: the tokens at the path's end that the policy wrote: the beginning of the answer that goes on after it."""
+    own: list[np.ndarray] = []
+    for node in reversed(path):
+        if node.segment.kind is not SegmentKind.ACTION:
+            break
+        own.append(node.segment.ids)
+    return np.concatenate(own[::-1]) if own else np.empty(0, np.int32)
 
 
 def limit(request: Request, context: np.ndarray, max_length: int, kv_tokens: int | None = None) -> tuple[int, StopReason]:

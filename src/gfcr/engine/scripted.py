@@ -18,10 +18,10 @@ import numpy as np
 
 from gfcr.engine import features_of
 from gfcr.engine.contract import Capabilities, Chunk, Prefilled, Request, Score, ScoreItem, Usage, WeightsRef
-from gfcr.engine.requests import Contexts, check_fork, checked_context, limit
+from gfcr.engine.requests import Contexts, check_fork, checked_context, limit, said
 from gfcr.engine.stops import Decode, Watch
 from gfcr.run.seeds import uniforms
-from gfcr.types import SegmentKind, StopReason
+from gfcr.types import StopReason
 
 Answer = tuple[Sequence[int], StopReason]
 """Exact token ids (the end token included) and why the stream ends."""
@@ -241,7 +241,7 @@ class ScriptedEngine:
         drawn = np.rint(self.settings.mean_length * np.exp(sigma * normal - sigma**2 / 2)).astype(np.int64)
         ends = np.array([s.end for s in fresh])
         # A resumed stream goes on to the length it had drawn; without an end token it runs to its limit.
-        done = np.array([_sampled(s.request) for s in fresh])
+        done = np.array([len(said(s.request.path)) for s in fresh])
         length = np.where([bool(s.request.stop.eos) for s in fresh], np.maximum(1, drawn - done), ends + 1)
         counts = np.minimum(length, ends)
         offsets = np.concatenate([[0], np.cumsum(counts)])
@@ -295,7 +295,7 @@ class ScriptedEngine:
 
     def _cut(self, stream: _Stream) -> None:
         assert self._decode is not None
-        watch = Watch(stream.request.stop.strings, self._decode)
+        watch = Watch(stream.request.stop.strings, self._decode, said(stream.request.path))
         for n in range(1, len(stream.ids) + 1):
             if watch.hit(stream.ids[:n]):
                 ended = n == len(stream.ids) and stream.stop is StopReason.EOS
@@ -361,13 +361,3 @@ class ScriptedEngine:
     def close(self) -> None:
         self._live.clear()
         self._queue, self._ready, self._ends = [], [], []
-
-
-def _sampled(request: Request) -> int:
-    """Tokens already sampled at the end of the path."""
-    total = 0
-    for node in reversed(request.path):
-        if node.segment.kind is not SegmentKind.ACTION:
-            break
-        total += len(node.segment)
-    return total

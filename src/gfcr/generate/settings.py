@@ -1,4 +1,4 @@
-"""How tasks become prompts."""
+"""How tasks become prompts, and how much of an answer a round generates."""
 
 from __future__ import annotations
 
@@ -30,3 +30,17 @@ class PromptSettings(FrozenModel):
     overflow: Literal["refuse", "drop", "truncate"] = "refuse"
     """A prompt that leaves no room for the longest answer: `refuse` the task set; `drop` the task (metric `tasks_dropped`);
     `truncate` it from the left, by whole turns where there are several, the system turn kept (metric `prompts_cut`)."""
+
+
+class PartialSettings(FrozenModel):
+    """Partial rollouts (Kimi k1.5, arXiv:2501.12599, section 2.6; APRIL, arXiv:2509.18521). See docs/generate.md."""
+
+    tokens: int = Field(ge=1)
+    """Tokens an answer may get in one round; what is longer waits, and goes on first in the next."""
+    most_resumes: int = Field(3, ge=1)
+    """Times one answer is resumed; what is longer still leaves the group as `stale`. UNCONFIRMED: neither paper bounds it."""
+    max_age: int = Field(4, ge=1)
+    """Rounds after the one it was opened in, after which a group that is not done is given up as `stale`. UNCONFIRMED, as above."""
+    train: Literal["all", "newest"] = "all"
+    """`newest`: tokens of weights older than those in use carry no loss (slime's --mask-offpolicy-in-partial-rollout; there the
+    finished answers of a group that waited are trained all the same); rewards and baseline stay whole."""

@@ -19,10 +19,11 @@ from gfcr.drivers.wave import WaveDriver
 from gfcr.engine.contract import WeightsRef
 from gfcr.errors import DataError
 from gfcr.round import Round
+from gfcr.round_parking import can_go_on
 from gfcr.run.budget import Budget
 from gfcr.run.directory import RunDirectory, RunDirectoryError, StepRecord
 from gfcr.run.ledger import Ledger
-from gfcr.run.metrics import EMPTY, ledger_metrics, step_metrics
+from gfcr.run.metrics import EMPTY, ledger_metrics, parked_metrics, step_metrics
 from gfcr.run.session import FutileRun, environment
 from gfcr.types import Batch, Cost, Group
 
@@ -136,7 +137,7 @@ class Rounds:
             if fed is not None:
                 self._next += 1
                 return fed
-            if self.empty >= self.recipe.control.max_empty:
+            if self.empty >= self.recipe.control.max_empty + self.parts.round_settings.patience:
                 raise FutileRun(
                     f"{self.empty} rounds in a row had nothing to train on: {round_.causes()}",
                     "easier or harder tasks, a more lenient verifier, or a larger K",
@@ -164,7 +165,11 @@ class Rounds:
         affordable = self.budget.affordable(settings.group_tokens)
         if steps is not None and self.round >= steps:
             self.ended = "steps"
-        elif affordable is not None and affordable < settings.min_groups:
+        elif (
+            affordable is not None
+            and affordable < settings.min_groups
+            and not can_go_on(self.parts.slots, self.budget, settings)
+        ):
             self.ended = "budget"
         return bool(self.ended)
 
@@ -177,7 +182,7 @@ class Rounds:
         view = View(self.round, self.version, parts.seed, parts.slots.posterior, parts.slots.memory, over)
         round_ = Round(self.round, parts.slots, parts.round_settings, view, self.budget, parts.renderer, parts.stop)
         self.driver.drive(round_)
-        self.ledger.settle_round(list(round_.groups.values()), dict(round_.failed), round_.failed_context)
+        self.ledger.settle_round(list(round_.groups.values()), dict(round_.failed), round_.failed_context, round_.booked)
         self.ledger.add(Cost(scored=parts.engine.usage().scored - scored))
         return round_
 
@@ -193,6 +198,7 @@ class Rounds:
             **dict.fromkeys((*EMPTY, "heldout_accuracy", "heldout_greedy", "heldout_unscorable", "ended")),
             "step": self.round,
             **step_metrics(groups, round_.decisions),
+            **parked_metrics(groups, number, self.version),
             "round": self.round,
             "version": self.version,
             "weights": self.fingerprint,

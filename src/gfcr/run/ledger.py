@@ -1,5 +1,5 @@
 """Where every token went. Invariants: `generated` equals the engine's own count of sampled tokens; every generated token is
-either trained on or discarded under exactly one reason.
+either trained on, discarded under exactly one reason, or waits in a parked group; each is booked once, in the round it was generated.
 """
 
 from __future__ import annotations
@@ -7,10 +7,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from gfcr.filter.judging import Judging
-from gfcr.types import COST_FIELDS, Cost, Drop, Group, GroupState, Member, SegmentKind
+from gfcr.types import COST_FIELDS, Cost, Drop, Group, GroupState, LossRole, Member, Segment, SegmentKind
 
 NOTHING = Cost()
 
@@ -22,6 +23,8 @@ class Ledger:
     total: Cost = Cost()
     discarded: Counter[str] = field(default_factory=Counter)
     """Generated tokens that reached no loss, by drop reason."""
+    parked: int = 0
+    """Generated tokens of groups that wait for a later round."""
     stops: Counter[str] = field(default_factory=Counter)
     """Fresh rollouts by stop reason."""
     drops: Counter[str] = field(default_factory=Counter)
@@ -34,29 +37,43 @@ class Ledger:
     def add(self, cost: Cost) -> None:
         self.total = self.total + cost
 
-    def settle_round(self, groups: list[Group], failed: dict[str, int], failed_context: Cost = NOTHING) -> None:
+    def settle_round(
+        self,
+        groups: list[Group],
+        failed: dict[str, int],
+        failed_context: Cost = NOTHING,
+        booked: Mapping[str, Cost] = MappingProxyType({}),
+    ) -> None:
         """Book a finished round: its fresh members' generation, what of it was discarded, and what failed requests cost:
-        generated tokens by reason, context tokens."""
+        generated tokens by reason, context tokens. `booked`: what earlier rounds booked of rollouts that waited, by id."""
         sums = Counter[str]()
         wasted = Counter[str]()
         for group in groups:
             trained = _trained_nodes(group)
-            booked: set[str] = set()
+            seen: set[str] = set()
+            waits = group.state is GroupState.PARKED
             for member in group.members.values():
-                if member.drop is not None:
+                if member.drop is not None and not waits:
                     self.drops[member.drop] += 1
                 if not member.sampled:
                     continue
-                cost = member.rollout.cost
+                cost, before = member.rollout.cost, booked.get(member.rollout.id, NOTHING)
+                sums["generated"] += cost.generated - before.generated
+                sums["prefilled"] += cost.prefilled - before.prefilled
+                sums["cached"] += cost.cached - before.cached
+                sums["env_steps"] += cost.env_steps - before.env_steps
+                judged = cost.judged + sum(verdict.tokens for verdict in member.signals.verdicts.values())
+                sums["judged"] += judged - before.judged
+                self.parked -= before.generated
+                if waits:
+                    self.parked += cost.generated
+                    continue
                 self.stops[member.rollout.stop] += 1
-                sums["generated"] += cost.generated
-                sums["prefilled"] += cost.prefilled
-                sums["cached"] += cost.cached
-                sums["env_steps"] += cost.env_steps
-                sums["judged"] += cost.judged + sum(verdict.tokens for verdict in member.signals.verdicts.values())
-                own = [node for node in member.rollout.path if node.id not in booked]
-                booked.update(node.id for node in own)
-                if not _reached(group, member) and cost.generated:
+                own = [node for node in member.rollout.path if node.id not in seen]
+                seen.update(node.id for node in own)
+                if _reached(group, member) and before is not NOTHING:
+                    wasted[Drop.STALE] += sum(len(node.segment) for node in own if _masked(node.segment))
+                elif not _reached(group, member) and cost.generated:
                     # what it shares with a member in the loss was trained on
                     kept = sum(len(node.segment) for node in own if node.id in trained)
                     if kept < cost.generated:
@@ -71,6 +88,7 @@ class Ledger:
         return {
             "total": asdict(self.total),
             "discarded": dict(self.discarded),
+            "parked": self.parked,
             "stops": dict(self.stops),
             "drops": dict(self.drops),
             "decisions": dict(self.decisions),
@@ -79,6 +97,7 @@ class Ledger:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.total = Cost(**{name: state["total"].get(name, 0) for name in COST_FIELDS})
+        self.parked = int(state.get("parked", 0))
         self.discarded, self.stops = Counter(state["discarded"]), Counter(state["stops"])
         self.drops, self.decisions = Counter(state["drops"]), Counter(state["decisions"])
         self.judging.load_state_dict(state.get("judging", {}))
@@ -105,3 +124,8 @@ def _trained_nodes(group: Group) -> set[str]:
         for node in member.rollout.path
         if node.segment.kind is SegmentKind.ACTION
     }
+
+
+def _masked(segment: Segment) -> bool:
+    """Sampled, and out of the loss because its weights are too old (generate.partial.train)."""
+    return segment.kind is SegmentKind.ACTION and segment.role is LossRole.NONE

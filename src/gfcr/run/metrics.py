@@ -14,7 +14,7 @@ from gfcr.filter.credit.gigpo import share_alone
 from gfcr.filter.steps import has_wrong_step
 from gfcr.generate.guidance.solutions import AUTHOR as SOLUTION
 from gfcr.run.ledger import Ledger
-from gfcr.types import Decision, Group, GroupState, Member, Role, SegmentKind, Status
+from gfcr.types import Decision, Drop, Group, GroupState, LossRole, Member, Role, SegmentKind, Status, StopReason
 
 
 def step_metrics(groups: Sequence[Group], decisions: Sequence[Decision]) -> dict[str, Any]:
@@ -68,12 +68,46 @@ def _privileged(member: Member) -> bool:
     return any(node.segment.author.partition(":")[0] == SOLUTION for node in member.rollout.path)
 
 
+def parked_metrics(groups: Sequence[Group], number: int, version: int) -> dict[str, Any]:
+    """What waits and what came late in round `number`; nothing where nothing does. `version`: the weights in use.
+
+    `age_of_groups`: rounds since they were opened -> completed groups. `length_by_round`: round opened -> mean answer length, in
+    tokens. `share_off_policy`: tokens of earlier weights among those in the loss.
+    """
+    parked = [g for g in groups if g.state is GroupState.PARKED]
+    closed = [g for g in groups if g.state is GroupState.CLOSED]
+    stale = sum(m.drop is Drop.STALE for g in groups for m in g.members.values())
+    if not parked and not stale and all(g.round == number for g in closed):
+        return {}
+    trained = [
+        (len(n.segment), n.segment.version is not None and n.segment.version < version)
+        for g in closed
+        for m in g.members.values()
+        if m.sampled and m.in_loss and m.credit is not None
+        for n in m.rollout.trained_path
+        if n.segment.role is LossRole.RL
+    ]
+    lengths: dict[int, list[int]] = {}
+    for group in closed:
+        lengths.setdefault(group.round, []).extend(m.rollout.response_length for m in group.members.values() if m.sampled)
+    return {
+        "groups_parked": len(parked),
+        "rollouts_parked": sum(m.rollout.stop is StopReason.PARKED for g in parked for m in g.members.values()),
+        "rollouts_resumed": sum(m.role is Role.RESUMED for g in closed for m in g.members.values()),
+        "rollouts_stale": stale,
+        "age_of_groups": {str(age): n for age, n in sorted(Counter(number - g.round for g in closed).items())},
+        "length_by_round": {str(opened): _mean(found) for opened, found in sorted(lengths.items())},
+        "share_off_policy": _share(sum(n for n, old in trained if old), sum(n for n, _ in trained)),
+    }
+
+
 def ledger_metrics(ledger: Ledger, seconds: float) -> dict[str, Any]:
     """Cumulative counters."""
     total = ledger.total
     return {
         "tokens_generated": total.generated,
         "tokens_discarded": total.discarded,
+        "tokens_parked": ledger.parked,
         "seconds": round(seconds, 3),
         "tokens_prefilled": total.prefilled,
         "tokens_cached": total.cached,

@@ -22,7 +22,7 @@ from gfcr.run.exact_json import loads
 from gfcr.run.failures import RunDirectoryError, Tampered, storage_errors
 from gfcr.run.payload import digest
 from gfcr.run.state import decode_state
-from gfcr.types import Batch, Decision, Group, Node, Rollout, Task
+from gfcr.types import Batch, Decision, Group, Node, Rollout, StopReason, Task
 
 DATABASE = "run.sqlite"
 _RESTORE = "restore the run directory from a copy, or start again in another one"
@@ -142,7 +142,8 @@ class Reader:
         """A rollout by id, without reading the rest of its step.
 
         A rollout committed again with other content (scored again under newer weights, say) has several versions: `step`
-        None gives the first, a step the newest not after it. Raises RunDirectoryError for an unknown id.
+        None gives the first that is whole (a parked one only where there is no other), a step the newest not after it. Raises
+        RunDirectoryError for an unknown id.
         """
         found = self.stored(rollout_id)
         if step is not None:
@@ -153,7 +154,9 @@ class Reader:
                 f"{self.path} has no rollout {rollout_id!r}{until}",
                 "check the id, or open the run directory it was committed in",
             )
-        return self.rollout_at(*found[0])
+        versions = (self.rollout_at(*at) for at in found)
+        first = next(versions)
+        return first if first.stop is not StopReason.PARKED else next((r for r in versions if r.stop is not first.stop), first)
 
     def batch(self, step: int) -> Batch | None:
         """The batch committed with `step`; None for a round without one. Raises Tampered for damaged data."""

@@ -24,12 +24,13 @@ from gfcr.functions import code_of
 from gfcr.generate.fit import digest
 from gfcr.recipe import Recipe, parse
 from gfcr.round import Round
+from gfcr.round_parking import can_go_on
 from gfcr.run.budget import Budget
 from gfcr.run.directory import ResumePoint, RunDirectory, RunDirectoryError, StepRecord, Tampered
 from gfcr.run.drift import drift_metrics
 from gfcr.run.evaluate import evaluate
 from gfcr.run.ledger import Ledger
-from gfcr.run.metrics import EMPTY, ledger_metrics, step_metrics
+from gfcr.run.metrics import EMPTY, ledger_metrics, parked_metrics, step_metrics
 from gfcr.run.publish import prove, publish
 from gfcr.types import Batch, Cost
 
@@ -151,10 +152,11 @@ class Session:
         generated = perf_counter()
         batch, progress = round_.ready(), self.budget.progress
         groups = list(round_.groups.values())
-        self.ledger.settle_round(groups, dict(round_.failed), round_.failed_context)
+        self.ledger.settle_round(groups, dict(round_.failed), round_.failed_context, round_.booked)
         faults = self._lost()
         self.ledger.add(Cost(scored=self.parts.engine.usage().scored - scored))
         row: dict[str, Any] = {"step": self.step + 1, **step_metrics(groups, round_.decisions)}
+        row |= parked_metrics(groups, round_.number, round_.view.version)
         if checked := self.recipe.generate.prompt.check_drift:
             row["drift"] = drift_metrics(groups, self.parts.renderer, checked)
         if batch is not None and len(batch):
@@ -178,7 +180,7 @@ class Session:
             "seconds_evaluation": round(perf_counter() - trained, 4),
         }
         self._commit(row, round_, batch, progress)
-        if self.empty >= self.recipe.control.max_empty:
+        if self.empty >= self.recipe.control.max_empty + self.parts.round_settings.patience:
             raise FutileRun(
                 f"{self.empty} rounds in a row had nothing to train on: {round_.causes()}",
                 "easier or harder tasks, a more lenient verifier, or a larger K; `gfcr report DIR` shows the answers and verdicts",
@@ -223,10 +225,13 @@ class Session:
         affordable = self.budget.affordable(settings.group_tokens)
         if steps is not None and self.step >= steps:
             self.ended = "steps"
-        elif affordable is not None and affordable < settings.min_groups:
+        elif affordable is not None and affordable < settings.min_groups and not self._goes_on():
             self.ended = "budget"
         elif round_.reason == "no_tasks":
             self.ended = "no_tasks"
+
+    def _goes_on(self) -> bool:
+        return can_go_on(self.parts.slots, self.budget, self.parts.round_settings)
 
     def _due(self) -> bool:
         every = self.recipe.evaluate.every_tokens

@@ -161,11 +161,17 @@ def read_history(run: Reader) -> History:
     table = PosteriorTable(list(tasks.values()), parse(run.recipe["recipe"], str(run.path)).control.posterior)
     found = {task_id: TaskHistory(task) for task_id, task in tasks.items()}
     verdicts, credits = Counter[tuple[str, str]](), Counter[str]()
+    last: dict[str, int] = dict(run.db.execute("SELECT id, max(step) FROM groups GROUP BY id"))
+    waited: dict[tuple[int, int], decode.StoredRollout] = {}
+    """Rollouts of groups that were parked: the row of their last round refers to them."""
     for step, rows in groupby(run.db.execute(_QUERY), key=lambda row: row[0]):
         visits = [(row, decode.body(row[8])) for row in rows]
         ids = [row[3] for row, _ in visits]
         before = _means(table, ids)
-        stored = {(step, r.key): r for _, parts in visits for r in parts.rollouts}
+        stored = waited | {(step, r.key): r for _, parts in visits for r in parts.rollouts}
+        waited |= {(step, r.key): r for row, parts in visits if row[5] == GroupState.PARKED for r in parts.rollouts}
+        # answers of a group that goes on later count there, once
+        visits = [(row, parts._replace(members=[]) if last[row[2]] > step else parts) for row, parts in visits]
         made = [_visit(row, parts, stored, mean, verdicts, credits) for (row, parts), mean in zip(visits, before, strict=True)]
         closed = [(i, v.right, v.wrong) for i, v in zip(ids, made, strict=True) if v.state is GroupState.CLOSED]
         table.observe_outcomes(closed)

@@ -30,7 +30,7 @@ from gfcr.engine.embedded.scoring import score
 from gfcr.engine.embedded.settings import EmbeddedSettings
 from gfcr.engine.embedded.streams import Stream, Streams
 from gfcr.engine.embedded.weights import fingerprint, load_weights
-from gfcr.engine.requests import Contexts, check_fork, checked_context, limit
+from gfcr.engine.requests import Contexts, check_fork, checked_context, limit, said
 from gfcr.engine.stops import Decode, EndTokens, Watch
 from gfcr.run.seeds import uniforms
 from gfcr.types import StopReason
@@ -109,7 +109,7 @@ class EmbeddedEngine:
         """The stream of a request, not queued. Raises ValueError for what no engine like this takes (forks apart)."""
         context = checked_context(request, self.max_length, self._contexts, self._decode)
         end = limit(request, context, self.max_length, self.settings.kv_tokens)
-        watch = Watch(request.stop.strings, self._decode) if request.stop.strings and self._decode else None
+        watch = Watch(request.stop.strings, self._decode, said(request.path)) if request.stop.strings and self._decode else None
         laws, eos = tuple(map(self._laws.number, request.laws)), self._ends.number(request.stop.eos)
         return Stream(request, context, *end, laws, eos, watch=watch)
 
