@@ -154,10 +154,11 @@ class Driver:
         except Exception as error:  # the judge's own fault: the group goes on without its word
             return Failed(ask.id, f"judge: {type(error).__name__}: {error}")
 
-    def grow(self, round_: Round) -> None:
-        """One engine step, and the stopper's word on what is growing."""
+    def grow(self, round_: Round, tokens: int | None = None) -> None:
+        """One engine step, and the stopper's word on what is growing. `tokens`: most tokens of each until then, where no stopper says
+        it; None = until one ends."""
         stopper = round_.slots.stop
-        chunks = self.engine.step(stopper.every if stopper else None)
+        chunks = self.engine.step(stopper.every if stopper else tokens)
         for chunk in chunks:
             self._growing[chunk.request].add(chunk)
         self._idle = 0 if chunks else self._idle + 1
@@ -196,11 +197,21 @@ class Driver:
         weights can be loaded (AReaL, arXiv:2505.24298, section 4). `go_on` submits what is left of each."""
         for work in self._growing.values():
             if work.stop is None and (rest := self.engine.cancel(work.ask.id)) is not None:
-                work.chunks.append(rest)
+                work.add(rest)
+                work.stop = StopReason.FAILED if rest.stop is StopReason.FAILED else None
         for cost in self.engine.prefilled():
             self._growing[cost.request].prefill(cost)
         self.release()
         self._interrupted = True
+
+    def publish(self, load: Callable[[], object], round_: Round | None = None) -> int:
+        """Load weights in the middle of a round: `load` is called while nothing is live, then the interrupted requests go on, each
+        segment with the version that sampled it. `round_`: leave to a later round what it can park; returns how many that are."""
+        self.interrupt()
+        load()
+        parked = 0 if round_ is None else self.park(round_)
+        self.go_on()
+        return parked
 
     def park(self, round_: Round) -> int:
         """Of what was interrupted, leave to a later round what the round can park; returns how many. They are told with the next
