@@ -1,7 +1,8 @@
 """The composition check: laws that change, and what reads them."""
 
-from compose_cases import made, real, rules
+from compose_cases import GRPO, RFT, SFT, WHOLE, made, real, rules
 from gfcr.registry import Slot
+from gfcr.types import Sampling
 
 LAWS = {"engine_features": frozenset({"laws", "processed_logprobs"})}
 WITHIN = real(Slot.CONFIGURE, "within")
@@ -24,6 +25,32 @@ def test_answers_of_earlier_stages_need_stages():
     assert rules(asking) == ["stages_of_one"]
     assert rules(asking, real(Slot.ALLOCATE, "staged")) == rules(asking, made(Slot.SEED)) == []
     assert rules(real(Slot.CONFIGURE, "uncertain")) == []
+
+
+POWER, BEST = real(Slot.TOPOLOGY, "power"), real(Slot.TOPOLOGY, "n-best")
+
+
+def test_power_sampling_wants_one_plain_law():
+    can = {"engine_features": LAWS["engine_features"] | {"score"}}
+    for law in (Sampling(top_k=5), Sampling(banned=(3,)), Sampling(repetition_penalty=1.2)):
+        assert rules(POWER, sampling=law, **can) == ["one_plain_law"]
+    assert rules(POWER, WITHIN, **can) == ["one_plain_law"]
+    assert rules(POWER, COOLING, **can) == rules(POWER, sampling=Sampling(temperature=0.7), **can) == []
+
+
+def test_answers_of_a_law_that_nobody_can_write_down_have_no_importance_weight():
+    can = {"engine_features": frozenset({"score"})}
+    assert (
+        rules(POWER, GRPO, tis=True, **can)
+        == rules(POWER, GRPO, ratio_base="behaviour", **can)
+        == ["importance_of_another_law"]
+    )
+    assert rules(POWER, GRPO, **can) == rules(POWER, RFT, **SFT, **WHOLE, **can) == []
+
+
+def test_picked_answers_are_no_independent_draws():
+    assert rules(BEST, real(Slot.CREDIT, "pass-at-k")) == ["picked_answers"]
+    assert rules(BEST, GRPO) == []
 
 
 def test_a_law_that_changes_within_needs_an_engine_that_can():

@@ -53,3 +53,49 @@ def stages_of_one(facts: Facts) -> Finding | None:
         f"{found[0]} reads the answers of a group's earlier stages, and the allocator asks for all of them at once",
         'use control.allocate = {name = "staged"}, or ask the posterior: by = "posterior"',
     )
+
+
+@rule
+def one_plain_law(facts: Facts) -> Finding | None:
+    found, several = facts.having("needs: one plain law"), facts.having("lays out laws")
+    if not found or not (facts.truncated or facts.penalised or several):
+        return None
+    what = (
+        f"{several[0]} changes it within an answer"
+        if several
+        else "it truncates"
+        if facts.truncated
+        else "it penalises what was said"
+    )
+    return Finding(
+        "one_plain_law",
+        f"{found[0]} proposes at another temperature of the recipe's law, and {what}: some answers could never be proposed, or not "
+        "from every place",
+        "sample with top_p = 1, top_k = 0, min_p = 0, no bans and no penalties, and one law for the whole answer",
+    )
+
+
+@rule
+def importance_of_another_law(facts: Facts) -> Finding | None:
+    found = facts.having("samples another law")
+    if not found or facts.loss.wants != "advantages" or not (facts.tis or facts.ratio_base == "behaviour"):
+        return None
+    knob = "train.tis_cap" if facts.tis else "train.ratio_base = behaviour"
+    return Finding(
+        "importance_of_another_law",
+        f"{knob} divides by the law that sampled the answers, and {found[0]} gives answers of a law that nobody can write down "
+        "token by token",
+        'leave the correction out (train.ratio_base = "proximal"), or train the right answers by cross-entropy: recipe power_rft',
+    )
+
+
+@rule
+def picked_answers(facts: Facts) -> Finding | None:
+    picking, needing = facts.having("picks answers"), facts.having("assumes: iid group")
+    if not picking or not needing:
+        return None
+    return Finding(
+        "picked_answers",
+        f"{needing[0]} assumes that a group's answers are independent draws, and {picking[0]} keeps those that score highest",
+        "leave one of the two out",
+    )

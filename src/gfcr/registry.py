@@ -120,6 +120,8 @@ INDEX: dict[Slot, dict[str, str]] = {
         "treerpo": "gfcr.generate.trees.treerpo:TreeRPOTopology",
         "best-first": "gfcr.generate.trees.best_first:BestFirst",
         "interactive": "gfcr.generate.interactive.topology:Interactive",
+        "n-best": "gfcr.generate.sampling.nbest:NBest",
+        "power": "gfcr.generate.sampling.power:PowerSampling",
     },
     Slot.SEED: {"hint": "gfcr.generate.guidance.hint:Hint"},
     Slot.ENVIRONMENT: {

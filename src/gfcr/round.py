@@ -82,6 +82,9 @@ class Round(Parks):
             if not self._grown(group, event) and (whole := self._leg_over(group, rollout)) is not None:
                 self._joined(group, whole)
         elif isinstance(event, (Judged, Answered)) and self._grown(group, event):
+            if not self._grown(group, event):
+                self._joined(group, rollout)
+        elif isinstance(event, (Judged, Answered, Scored)) and self._grown(group, event):
             pass
         elif isinstance(event, Judged):
             signals = group.members[event.id].signals = event.signals
@@ -226,6 +229,10 @@ class Round(Parks):
         member = group.members.get(event.id)
         if isinstance(ask, ScoreAsk) or (member is not None and member.role is Role.DEMO):
             self._take_out(group, event.id, Drop.FAILED)
+        if isinstance(ask, ScoreAsk) and event.id in group.members:
+            leave(group.members[event.id], Drop.FAILED)
+            if (replaced := self._work[group.id].replaced.pop(event.id, None)) is not None:
+                restore_member(group.members[replaced])
         self._decide("round", event.id, "give_up", event.reason, group)
         self._failed_other(event, group)
 

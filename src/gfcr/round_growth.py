@@ -10,18 +10,21 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 
-from gfcr.asks import Answered, Ask, Failed, GenerateAsk, Generated, JudgeAsk, Judged, PlayAsk
+from gfcr.asks import Answered, Ask, Failed, GenerateAsk, Generated, JudgeAsk, Judged, PlayAsk, ScoreAsk, Scored
 from gfcr.context import Configuration, Seed, Stream, View
 from gfcr.engine.contract import Request, StopSpec
 from gfcr.filter.admission import leave, replace_member
 from gfcr.generate.growth import Leaf, Look, Lost, Outcome, Piece, Play, Played, Sample, Seen, Spill, Want
 from gfcr.generate.parking import Leg
+from gfcr.engine.contract import Request, ScoreItem, StopSpec
+from gfcr.filter.admission import leave
+from gfcr.generate.growth import Leaf, Look, Lost, Outcome, Piece, Play, Played, Sample, Seen, Spill, Want, Weigh, Weighed
 from gfcr.generate.slots import GrowingTopology
 from gfcr.round_state import Growing, InFlight, RoundSettings, Work
 from gfcr.run.budget import Budget
 from gfcr.run.seeds import stream_key, sub_stream_key
 from gfcr.slots import Slots
-from gfcr.types import Cost, Drop, Group, Member, Path, Rollout, StopReason, Times, derive_id, id_family, path_length
+from gfcr.types import Cost, Drop, Group, Member, Path, Rollout, StopReason, Times, derive_id, id_family, path_ids, path_length
 
 MOST_WANTS = 100_000
 """Things one growth may want; more is a fault of its topology."""
@@ -158,19 +161,26 @@ class Generating(InFlight):
         self._emit(GenerateAsk(piece_id, group.id, group.task.id, request), group)
         return True
 
-    def _ask_other(self, group: Group, growing: Growing, want: Play | Look) -> None:
+    def _ask_other(self, group: Group, growing: Growing, want: Play | Look | Weigh) -> None:
         ask_id = derive_id("want", group.id, growing.stage, want.name)
         if ask_id in self._asks or ask_id in growing.others:
             raise ValueError(f"the growth of group {group.id} asks for {want.name!r} twice; give each a name of its own")
         growing.others[ask_id] = want.name
-        ask: Ask = PlayAsk(ask_id, group.id, want.act) if isinstance(want, Play) else self._look(group, ask_id, want)
+        ask: Ask
+        if isinstance(want, Play):
+            ask = PlayAsk(ask_id, group.id, want.act)
+        elif isinstance(want, Weigh):
+            ids = path_ids(want.path)
+            ask = ScoreAsk(ask_id, group.id, ScoreItem(ask_id, ids, ((want.start, len(ids), want.law),)))
+        else:
+            ask = self._look(group, ask_id, want)
         self._emit(ask, group)
 
     @staticmethod
     def _look(group: Group, ask_id: str, want: Look) -> JudgeAsk:
         return JudgeAsk(ask_id, group.id, group.task, Rollout(ask_id, group.task.id, want.path, want.stop))
 
-    def _grown(self, group: Group, event: Generated | Judged | Answered) -> bool:
+    def _grown(self, group: Group, event: Generated | Judged | Answered | Scored) -> bool:
         """Tell a group's growth what it asked for; False when it did not ask for this."""
         growing = self._work[group.id].growing
         if growing is None:
@@ -184,6 +194,8 @@ class Generating(InFlight):
             outcome = Piece(found[0].name, rollout.path, rollout.stop, rollout.seed)
         elif (name := growing.others.get(event.id)) is None:
             return False
+        elif isinstance(event, Scored):
+            outcome = Weighed(name, event.logprobs)
         else:
             if isinstance(event, Answered) and event.acted.error:
                 self._decide("environment", event.id, "fault", event.acted.error, group)
@@ -229,6 +241,9 @@ class Generating(InFlight):
         if leaf is not None:
             member.role, member.cohort = leaf.role or member.role, leaf.cohort
             member.in_baseline, member.in_loss = leaf.in_baseline, leaf.in_loss
+        member = group.members[rollout.id] = Member(work.trained(rollout), work.role(rollout))
+        if leaf is not None and leaf.drop is not None:
+            leave(member, leaf.drop)
         if rollout.stop is StopReason.PRUNED:  # out of the loss: no verdict about the policy
             leave(member, Drop.PRUNED)
         elif leaf is not None and leaf.judged is not None:

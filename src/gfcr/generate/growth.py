@@ -14,8 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+import numpy as np
+
 from gfcr.environments.acts import Act, Acted
 from gfcr.types import Cost, Node, Path, Role, Sampling, Segment, Signals, StepScore, StopReason, Verdict, path_length
+from gfcr.types import Cost, Drop, Node, Path, Sampling, Segment, Signals, StepScore, StopReason, Verdict, path_length
 
 # ---- what a growth wants -------------------------------------------------------------------------------------------------
 
@@ -60,6 +63,17 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Weigh:
+    """Log-probabilities of a path's tokens under a law and the current weights. Told: Weighed or Lost."""
+
+    name: str
+    path: Path
+    start: int
+    """Flat offset of the first token asked for; the rest is context. At least 1."""
+    law: Sampling
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Spill:
     """A piece that no leaf goes through: its tokens are booked as discarded under `reason`."""
 
@@ -101,9 +115,11 @@ class Leaf:
     """Members normalised together; empty = the group's one cohort."""
     in_baseline: bool = True
     in_loss: bool = True
+    drop: Drop | None = None
+    """Why it is judged but stays out of baseline and loss; None = it does not."""
 
 
-Want = Sample | Play | Look | Spill | Leaf
+Want = Sample | Play | Look | Weigh | Spill | Leaf
 
 # ---- what it is told -----------------------------------------------------------------------------------------------------
 
@@ -136,6 +152,13 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Weighed:
+    name: str
+    logprobs: np.ndarray
+    """float32[n] over the path's tokens; NaN before `start`."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Lost:
     """What was wanted will not come: the budget is spent, or it failed more often than it may be tried."""
 
@@ -144,7 +167,7 @@ class Lost:
     """`kind: words`; `budget: ...` when no room was left."""
 
 
-Outcome = Piece | Played | Seen | Lost
+Outcome = Piece | Played | Seen | Weighed | Lost
 
 
 class Growth(Protocol):
