@@ -17,7 +17,7 @@ def test_several_laws_are_laid_out_last_and_once():
 def test_laws_by_turn_need_turns():
     by_turn = real(Slot.CONFIGURE, "by-turn", turns=({"turn": 1, "temperature": 0.7},))
     assert rules(by_turn) == ["turns_of_one"]
-    assert rules(by_turn, made(Slot.TOPOLOGY, "takes turns")) == []
+    assert rules(by_turn, made(Slot.TOPOLOGY, "interactive")) == []
 
 
 def test_answers_of_earlier_stages_need_stages():

@@ -31,7 +31,7 @@ def laws_laid_out_last(facts: Facts) -> Finding | None:
 @rule
 def turns_of_one(facts: Facts) -> Finding | None:
     found = facts.having("needs: turns")
-    if not found or facts.having("takes turns"):
+    if not found or facts.having("interactive"):
         return None
     return Finding(
         "turns_of_one",
