@@ -81,9 +81,6 @@ class Round(Parks):
             self.budget.settle(event.id, rollout.cost.generated)
             if not self._grown(group, event) and (whole := self._leg_over(group, rollout)) is not None:
                 self._joined(group, whole)
-        elif isinstance(event, (Judged, Answered)) and self._grown(group, event):
-            if not self._grown(group, event):
-                self._joined(group, rollout)
         elif isinstance(event, (Judged, Answered, Scored)) and self._grown(group, event):
             pass
         elif isinstance(event, Judged):
@@ -227,12 +224,8 @@ class Round(Parks):
             self._failed_generation(ask, event, group)
             return
         member = group.members.get(event.id)
-        if isinstance(ask, ScoreAsk) or (member is not None and member.role is Role.DEMO):
+        if member is not None and (isinstance(ask, ScoreAsk) or member.role is Role.DEMO):
             self._take_out(group, event.id, Drop.FAILED)
-        if isinstance(ask, ScoreAsk) and event.id in group.members:
-            leave(group.members[event.id], Drop.FAILED)
-            if (replaced := self._work[group.id].replaced.pop(event.id, None)) is not None:
-                restore_member(group.members[replaced])
         self._decide("round", event.id, "give_up", event.reason, group)
         self._failed_other(event, group)
 

@@ -12,13 +12,10 @@ from dataclasses import replace
 
 from gfcr.asks import Answered, Ask, Failed, GenerateAsk, Generated, JudgeAsk, Judged, PlayAsk, ScoreAsk, Scored
 from gfcr.context import Configuration, Seed, Stream, View
-from gfcr.engine.contract import Request, StopSpec
-from gfcr.filter.admission import leave, replace_member
-from gfcr.generate.growth import Leaf, Look, Lost, Outcome, Piece, Play, Played, Sample, Seen, Spill, Want
-from gfcr.generate.parking import Leg
 from gfcr.engine.contract import Request, ScoreItem, StopSpec
-from gfcr.filter.admission import leave
+from gfcr.filter.admission import leave, replace_member
 from gfcr.generate.growth import Leaf, Look, Lost, Outcome, Piece, Play, Played, Sample, Seen, Spill, Want, Weigh, Weighed
+from gfcr.generate.parking import Leg
 from gfcr.generate.slots import GrowingTopology
 from gfcr.round_state import Growing, InFlight, RoundSettings, Work
 from gfcr.run.budget import Budget
@@ -241,9 +238,8 @@ class Generating(InFlight):
         if leaf is not None:
             member.role, member.cohort = leaf.role or member.role, leaf.cohort
             member.in_baseline, member.in_loss = leaf.in_baseline, leaf.in_loss
-        member = group.members[rollout.id] = Member(work.trained(rollout), work.role(rollout))
-        if leaf is not None and leaf.drop is not None:
-            leave(member, leaf.drop)
+            if leaf.drop is not None:
+                leave(member, leaf.drop)
         if rollout.stop is StopReason.PRUNED:  # out of the loss: no verdict about the policy
             leave(member, Drop.PRUNED)
         elif leaf is not None and leaf.judged is not None:

@@ -17,8 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from gfcr.environments.acts import Act, Acted
-from gfcr.types import Cost, Node, Path, Role, Sampling, Segment, Signals, StepScore, StopReason, Verdict, path_length
-from gfcr.types import Cost, Drop, Node, Path, Sampling, Segment, Signals, StepScore, StopReason, Verdict, path_length
+from gfcr.types import Cost, Drop, Node, Path, Role, Sampling, Segment, Signals, StepScore, StopReason, Verdict, path_length
 
 # ---- what a growth wants -------------------------------------------------------------------------------------------------
 
