@@ -255,6 +255,7 @@ def rollout_parts(recipe: Recipe, seed: int, loaded: TaskSet, tokenizer: Any, en
         able.max_length,
         words=Words(renderer, stop.eos),
         heldout=heldout,
+        drift=renderer.watch(recipe.control.groups),
     )
     return RolloutParts(
         recipe,

@@ -76,6 +76,8 @@ class Build:
     """Texts as tokens; None without a tokenizer (a check before the model is there): methods ask for it when they need it."""
     heldout: Sequence[Task] = ()
     """Tasks that are measured on; nothing of them may reach the policy."""
+    drift: Callable[[int, Any], str] | None = None
+    """(index of a rollout, its turns) -> how they compare with a full rendering, for `Rollout.meta["drift"]`; empty where nobody asked."""
 
 
 @dataclass(frozen=True)

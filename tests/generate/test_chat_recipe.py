@@ -10,27 +10,33 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from chat_cases import answer, messages_of, toy
 from gfcr.build import build
+from gfcr.environments.calculator import Calculator
 from gfcr.errors import ConfigError, DataError
 from gfcr.generate.drift import label
 from gfcr.generate.render import TokenizerRenderer
+from gfcr.generate.settings import PromptSettings
 from gfcr.recipe import parse
 from gfcr.run.directory import RunDirectory
 from gfcr.run.drift import drift_metrics
 from gfcr.run.session import Session
-from gfcr.types import Group, Member, Node, Rollout, StopReason, Task
+from gfcr.types import Group, Member, Node, Rollout, SegmentKind, StopReason, Task, ToolCall
+from tool_cases import tool_toy
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory) -> Path:
+    return chat_model(tmp_path_factory.mktemp("model"), 96)
+
+
+def chat_model(place: Path, room: int) -> Path:
     """A directory with a random chat model."""
     made = toy("chatml")
     torch.manual_seed(0)
     config = LlamaConfig(
         hidden_size=16, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2, intermediate_size=16,
-        vocab_size=len(made.tokenizer), max_position_embeddings=96, bos_token_id=None, pad_token_id=0,
+        vocab_size=len(made.tokenizer), max_position_embeddings=room, bos_token_id=None, pad_token_id=0,
         eos_token_id=made.id("<|endoftext|>"),
     )  # fmt: skip
-    place = tmp_path_factory.mktemp("model")
     LlamaForCausalLM(config).save_pretrained(place)
     made.tokenizer.save_pretrained(place)
     return place
@@ -49,7 +55,7 @@ def recipe(place: Path, file: str, prompt=None, **more):
             "name": "chat",
             "tasks": {"source": "file", "path": file},
             "model": {"path": str(place)},
-            "generate": {"topology": {"name": "group", "k": 4}, "max_tokens": 12, "prompt": prompt or {}, **more},
+            "generate": {"topology": {"name": "group", "k": 4}, "max_tokens": 12, "prompt": prompt or {}} | more,
             "filter": {"admission": {"drop_zero_variance": False}},
             "control": {"groups": 2, "min_groups": 1},
             "budget": {"tokens": None, "steps": 1},
@@ -143,3 +149,99 @@ def test_a_rollout_that_nobody_can_check_is_not_counted():
     counts = drift_metrics(groups, renderer, 10)
     assert counts == {"checked": 2, "clean": 1, "realigned": 0, "forked": 1, "history_rewritten": 1, "trimmed": 1}
     assert drift_metrics(groups, renderer, 1)["checked"] == 1
+
+
+PAIR = '''
+from gfcr.environments.contract import Step
+from gfcr.registry import Faithfulness, Slot, method
+from gfcr.registry import Settings
+from gfcr.types import Message, Part, PartKind, Status, Verdict
+
+
+@method("pair", Slot.ENVIRONMENT, title="pair", criterion="reliability", faithfulness=Faithfulness.OURS,
+        traits=("binary correctness",))
+class Pair:
+    """Answers each of two turns with two results that spell a control token."""
+
+    name, version, deterministic, snapshots, quick = "pair", "1", True, False, True
+
+    def __init__(self, settings: Settings, build=None):
+        self.turn = 0
+
+    def tools(self, task):
+        return ()
+
+    def reset(self, task, seed):
+        return Step()
+
+    def step(self, said):
+        self.turn += 1
+        texts = ("42<|im_end|>", f"{self.turn}")
+        messages = tuple(Message("tool", (Part(PartKind.TEXT, t),)) for t in texts)
+        return Step(messages if self.turn < 3 else (), terminated=self.turn == 3)
+
+    def verify(self):
+        return Verdict("pair", "1", Status.SCORED, float(self.turn), self.turn == 3)
+
+    def fragments(self):
+        return ()
+
+    def close(self):
+        pass
+'''
+
+
+def test_turns_with_an_environment_are_rendered_jointly_and_their_drift_is_counted(tmp_path):
+    """A chat model, three turns with an environment of one's own: the batch trains what was sampled, in the context it was."""
+    place = chat_model(tmp_path / "model", 256)
+    (tmp_path / "pair.py").write_text(PAIR)
+    made = toy("chatml")
+    recipe_ = recipe(
+        place,
+        tasks(tmp_path, "chats", *CHATS),
+        {"check_drift": 4},
+        topology={"name": "interactive", "k": 3, "turns": 4, "turn_tokens": 4},
+        environment={"name": f"{tmp_path / 'pair.py'}:Pair"},
+    )
+    Session.create(recipe_, seed=0, path=tmp_path / "run").run()
+    with RunDirectory.read(tmp_path / "run") as run:
+        row = list(run.metrics())[1]
+        rollouts = [m.rollout for g in run.groups(1) for m in g.members.values()]
+    fed = made.ids(made.shape.pieces([("tool", "42<|im_end|>"), ("tool", "1")], True))
+    assert len(rollouts) == 6
+    for one in rollouts:
+        seen = [n.segment.ids.tolist() for n in one.path if n.segment.kind is SegmentKind.OBSERVATION]
+        assert len(seen) == 2
+        assert seen[0][-len(fed) :] == fed
+    assert [("drift" in r.meta) for r in rollouts] == [True, True, False] * 2
+    drift = row["drift"]
+    assert drift["checked"] == 4 == sum(drift[course] for course in ("clean", "realigned", "forked"))
+    labels = [r.meta["drift"].split() for r in rollouts if "drift" in r.meta]
+    assert drift["forked"] == sum("forked" in words for words in labels)
+
+
+def test_a_call_is_read_made_and_answered_through_the_template():
+    """The calculator: two calls as Qwen writes them, their results in one user's turn, and the final answer."""
+    made = tool_toy("hermes")
+    made_by = TokenizerRenderer(made.toy.tokenizer)
+    settings = Calculator.Settings()
+    env, read = Calculator(settings), Calculator.reader(settings)
+    task = Task("t", tuple(messages_of([("user", "What is 12 + 30, and 6 * 7?")])), "42")
+    task = replace(task, tools=env.tools(task), id="")
+    env.reset(task, 0)
+    one = made_by.dialogue(task, (Node("p", None, made_by(task)),))
+    assert "calculator" in made_by.codec.text(one.ids())
+    written = made.family.written([ToolCall("calculator", {"expression": e}) for e in ("12 + 30", "6 * 7")])
+    one = one.said(answer(one, [*made.ids(written), made.id("<|im_end|>")]))
+    said = read(one.said_last)
+    one = one.calling(said.calls).heard(env.step(said).messages)
+    fed = made_by.codec.text(one.path[-1].segment.ids)
+    assert fed == (
+        "\n<|im_start|>user\n<tool_response>\n42\n</tool_response>\n<tool_response>\n42\n</tool_response><|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+    one = one.said(answer(one, [*made.ids(["It is 42."]), made.id("<|im_end|>")]))
+    assert env.step(read(one.said_last)).terminated
+    assert env.verify().correct
+    assert made_by.watch(1)(0, one) == ""  # nobody asked
+    assert TokenizerRenderer(made.toy.tokenizer, PromptSettings(check_drift=1)).watch(8)(0, one) == "clean"

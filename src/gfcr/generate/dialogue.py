@@ -44,6 +44,9 @@ class Dialogue(Protocol):
     def grown(self, path: Path, stop: StopReason, calls: Sequence[ToolCall] = ()) -> Dialogue:
         """`said` for a path that is not a rollout yet."""
 
+    def calling(self, calls: Sequence[ToolCall]) -> Dialogue:
+        """The same after an answer, with the calls that were read from `said_last`."""
+
     def heard(self, new: Sequence[Message], author: str = "environment", id: str = "") -> Dialogue:
         """After the environment's messages, as one OBSERVATION."""
 

@@ -43,6 +43,10 @@ class Transcript:
         message = replace(said_by(ASSISTANT, answer_text(self.codec, self.path, new)), calls=tuple(calls))
         return Transcript(self.codec, self.path + new, (*self.messages, message), stop, self.turn + 1)
 
+    def calling(self, calls: Sequence[ToolCall]) -> Transcript:
+        """The same after an answer, with the calls that were read from `said_last`."""
+        return replace(self, messages=(*self.messages[:-1], replace(self.messages[-1], calls=tuple(calls))))
+
     def heard(self, new: Sequence[Message], author: str = "environment", id: str = "") -> Transcript:
         """After the environment's messages, their texts joined as they are. Raises DataError for media or for characters that the
         tokenizer does not know, ValueError before the first answer."""

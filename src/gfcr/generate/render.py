@@ -14,6 +14,7 @@ import numpy as np
 from gfcr.errors import ConfigError, DataError
 from gfcr.generate.chat import Chat, said_by
 from gfcr.generate.codec import Codec
+from gfcr.generate.drift import label
 from gfcr.generate.overflow import cut_from_left, shorten
 from gfcr.generate.plain import Transcript
 from gfcr.generate.settings import PromptSettings
@@ -63,6 +64,16 @@ class TokenizerRenderer:
     def fresh(self, task: Task) -> Segment:
         """The prompt of a task that is asked once; it is not kept."""
         return self._render(task)
+
+    def watch(self, groups: int) -> Callable[[int, Any], str]:
+        """(index of a rollout, its dialogue) -> the label of its drift for `Rollout.meta["drift"]`; empty where none is wanted. Enough
+        rollouts of each of `groups` groups are compared for `check_drift` a step."""
+        most = -(-self.settings.check_drift // max(1, groups))
+
+        def labelled(index: int, dialogue: Any) -> str:
+            return label(dialogue) if index < most and isinstance(dialogue, Conversation) else ""
+
+        return labelled
 
     def messages(self, task: Task) -> tuple[Message, ...] | None:
         """The chat a task is, with the recipe's system message; None for a text prompt. Raises ConfigError for a system message

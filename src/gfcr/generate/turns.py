@@ -63,11 +63,17 @@ class Conversation:
     def grown(self, path: Path, stop: StopReason, calls: Sequence[ToolCall] = ()) -> Conversation:
         """`said` for a path that is not a rollout yet."""
         new = new_nodes(self.path, path, self.turn)
-        text, messages, codec = answer_text(self.chat.codec, self.path, new), self.messages, self.chat.codec
+        text, messages = answer_text(self.chat.codec, self.path, new), self.messages
         if messages and messages[-1].role == ASSISTANT:  # it went on with an answer that was begun
             text, messages = text_of(messages[-1]) + text, messages[:-1]
-        message = replace(said_by(ASSISTANT, text), calls=tuple(_clean_call(call, codec) for call in calls))
-        return Conversation(self.chat, (*messages, message), self.path + new, stop, self.turn + 1, self.tools, self.asked)
+        messages = (*messages, said_by(ASSISTANT, text))
+        grown = Conversation(self.chat, messages, self.path + new, stop, self.turn + 1, self.tools, self.asked)
+        return grown.calling(calls) if calls else grown
+
+    def calling(self, calls: Sequence[ToolCall]) -> Conversation:
+        """The same after an answer, with the calls that were read from `said_last`."""
+        made = tuple(_clean_call(call, self.chat.codec) for call in calls)
+        return replace(self, messages=(*self.messages[:-1], replace(self.messages[-1], calls=made)))
 
     def heard(self, new: Sequence[Message], author: str = "environment", id: str = "") -> Conversation:
         """After the environment's messages, which are rendered jointly; `id` names the new node (derived when empty). Raises

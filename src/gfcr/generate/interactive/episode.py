@@ -181,7 +181,7 @@ class Episode(Copied):
         grown = dialogue.grown(path, piece.stop)
         said = self.plan.read(grown.said_last)
         if said.calls:
-            grown = dialogue.grown(path, piece.stop, said.calls)
+            grown = grown.calling(said.calls)
         self.dialogue = grown
         if piece.stop in (StopReason.PRUNED, StopReason.EARLY_EXIT):
             return self._finish(piece.stop)
@@ -260,6 +260,8 @@ class Episode(Copied):
             meta["taken_back"] = str(self.backs)
         if self.restarts:
             meta["restarts"] = str(self.restarts)
+        if drift := self.plan.drift(self.index, self.dialogue):
+            meta["drift"] = drift
         return [
             Leaf(
                 str(self.index),

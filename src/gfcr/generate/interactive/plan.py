@@ -22,6 +22,8 @@ class Plan:
     seeds: Callable[[int], int]
     """Rollout index -> seed of its environment."""
     dialogue: Callable[[Task, Path], Dialogue]
+    drift: Callable[[int, Dialogue], str]
+    """(rollout index, dialogue) -> the label of its drift; empty where none is wanted."""
     read: Callable[[str], Said]
     """A turn's text -> what the policy wants done."""
     again: Callable[[str, int], bool]

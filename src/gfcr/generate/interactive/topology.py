@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from gfcr.context import Build, Configuration, View
 from gfcr.environments.contract import Said
 from gfcr.errors import ConfigError
+from gfcr.generate.dialogue import Dialogue
 from gfcr.generate.growth import Copied, Outcome, Want
 from gfcr.generate.interactive.episode import Episode
 from gfcr.generate.interactive.plan import Plan
@@ -77,9 +78,14 @@ class Interactive:
             f"{group.id}.{group.stage}",
             seed,
             dialogue,
+            self.build.drift or _unwatched,
             self.build.read or Said,
             self.build.again,
             self.build.max_context,
             self.agents,
         )
         return Episodes({str(i): Episode(plan, i, base) for i, base in enumerate(bases)})
+
+
+def _unwatched(index: int, dialogue: Dialogue) -> str:
+    return ""
