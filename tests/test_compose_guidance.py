@@ -15,7 +15,9 @@ AR3PO = (real(Slot.AUGMENT, "ar3po"), STORE)
 
 
 def test_two_remedies_for_one_group():
-    assert rules(HINT, REFERENCE) == rules(HINT, *AR3PO, **SCORES) == rules(REFERENCE, *AR3PO, **SCORES) == ["two_remedies"]
+    blind = made(Slot.AUGMENT, "injects", "handles: off-policy")
+    assert rules(HINT, blind) == rules(REFERENCE, blind) == ["two_remedies"]
+    assert rules(HINT, REFERENCE) == rules(HINT, *AR3PO, **SCORES) == rules(REFERENCE, *AR3PO, **SCORES) == []
     assert rules(HINT) == rules(REFERENCE) == rules(*AR3PO, **SCORES) == []
     assert rules(real(Slot.SEED, "hint", strength={"law": "cosine"}), REFERENCE) == []
 
@@ -55,7 +57,10 @@ def test_shaping_is_for_demonstrations():
 
 
 def test_a_third_partys_guidance_is_checked_alike():
-    assert rules(made(Slot.SEED, "guides", "helps all-wrong groups"), REFERENCE) == ["two_remedies"]
+    assert rules(made(Slot.SEED, "guides", "helps all-wrong groups"), REFERENCE) == []
+    assert rules(made(Slot.SEED, "guides", "helps all-wrong groups"), made(Slot.AUGMENT, "injects", "handles: off-policy")) == [
+        "two_remedies"
+    ]
 
 
 def test_luffys_recipe_composes():

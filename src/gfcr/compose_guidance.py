@@ -12,10 +12,13 @@ from gfcr.errors import leave_out
 
 @rule
 def two_remedies(facts: Facts) -> Finding | None:
-    """Guidance and injection both wait for a group without a right answer."""
+    """Guidance and injection both wait for a group without a right answer; guidance comes first, injectors follow in their order, and
+    those that declare `sees other help` leave a group alone that got some."""
     found = list(dict.fromkeys([*facts.having("injects"), *facts.having("helps all-wrong groups")]))
-    if len(found) < 2:
+    blind = [name for name in facts.having("injects") if name not in facts.having("sees other help")]
+    if len(found) < 2 or not blind:
         return None
+    found = [*(name for name in found if name not in blind), *blind]
     return Finding(
         "two_remedies",
         f"{found[0]} and {found[1]} both put a right answer into a group that has none: neither sees what the other did, and the group"

@@ -192,3 +192,23 @@ def test_which_answer_is_injected_is_a_function_of_the_seed():
 
     assert chosen(1) == chosen(1)
     assert len({chosen(seed) for seed in range(8)}) == 8
+
+
+@pytest.mark.parametrize(
+    "role, right, helped", [(Role.GUIDED, True, True), (Role.GUIDED, False, False), (Role.DEMO, None, True)]
+)
+def test_a_group_that_got_other_help_is_left_alone(role, right, helped):
+    """A guided answer that is right, or a solution, makes an injection needless; failed guidance does not."""
+    made = lab("w", k=2, replay=REUSE)
+    made.drive()
+    one = made.tasks[0]
+    kept = replace(artifact("kept"), task_id=one.id)
+    memory = Memory(MemorySettings())
+    memory.add(kept)
+    failed = group([0.0, 0.0], binary=True, of=one)
+    failed.members["other"] = member("other", None if right is None else float(right), right, role=role)
+    view = replace(made.round().view, memory=memory)
+    injected = made.slots.augment[0].augment(failed, view)
+    assert failed.helped is helped and len(injected) == (not helped)
+    failed.members["g0"].drop = Drop.REPLACED
+    assert [i.replaces for i in made.slots.augment[0].augment(failed, view)] == ([] if helped else ["g1"])

@@ -23,7 +23,7 @@ from gfcr.types import ArtifactKind, Group
     criterion="cost",
     faithfulness=Faithfulness.PARTLY,
     needs=("score",),
-    traits=("injects", "handles: off-policy", "needs: stored answers", "assumes: binary correctness"),
+    traits=("injects", "handles: off-policy", "needs: stored answers", "assumes: binary correctness", "sees other help"),
 )
 class AR3PO:
     """Option 1: the cached answer is trained like the others, its log-probabilities recomputed under the current weights, so
@@ -39,7 +39,7 @@ class AR3PO:
 
     def augment(self, group: Group, view: View) -> list[Injection]:
         right, wrong = group.outcomes()
-        if right or not wrong:
+        if right or not wrong or group.helped:
             return []
         known = [
             a
@@ -49,7 +49,9 @@ class AR3PO:
         if not known:
             return []
         rng = generator(self.seed, "ar3po", group.id)
-        losers = [m.rollout.id for m in group.fresh() if m.signals.correct is False]
+        losers = [m.rollout.id for m in group.fresh() if m.signals.correct is False and m.drop is None]
+        if not losers:
+            return []
         artifact = known[int(rng.integers(len(known)))]
         return [
             Injection(

@@ -41,7 +41,7 @@ from gfcr.types import (
     arxiv="2504.14945",
     criterion="coverage",
     faithfulness=Faithfulness.PARTLY,
-    traits=("injects", "handles: off-policy", "reads solutions", "trains demonstrations"),
+    traits=("injects", "handles: off-policy", "reads solutions", "trains demonstrations", "sees other help"),
 )
 class Reference:
     """The solution joins the group in the place of a wrong answer and is trained like the others, with log-probabilities of the
@@ -62,7 +62,7 @@ class Reference:
 
     def augment(self, group: Group, view: View) -> list[Injection]:
         wrong = failures(group)
-        if (self.settings.when == "all_wrong" and not judged_wrong(group)) or solution_of(group.task) is None:
+        if (self.settings.when == "all_wrong" and (not judged_wrong(group) or group.helped)) or solution_of(group.task) is None:
             return []
         rng = generator(self.build.seed, "reference", group.id)
         replaced = wrong[int(rng.integers(len(wrong)))] if wrong and self.settings.replace else None

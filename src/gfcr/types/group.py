@@ -162,6 +162,14 @@ class Group:
         return right, wrong
 
     @property
+    def helped(self) -> bool:
+        """Whether it has a right answer that its policy did not find by itself: a guided one, an injected one, a solution."""
+        return any(
+            m.drop is None and (m.role in (Role.INJECTED, Role.DEMO) or (m.role is Role.GUIDED and m.signals.correct is True))
+            for m in self.members.values()
+        )
+
+    @property
     def composition(self) -> str:
         """`all_right`, `all_wrong`, `mixed`, or `unscored` when no fresh member could be judged."""
         right, wrong = self.outcomes()
