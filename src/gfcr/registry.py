@@ -122,8 +122,14 @@ INDEX: dict[Slot, dict[str, str]] = {
         "interactive": "gfcr.generate.interactive.topology:Interactive",
         "n-best": "gfcr.generate.sampling.nbest:NBest",
         "power": "gfcr.generate.sampling.power:PowerSampling",
+        "plan": "gfcr.generate.guidance.plan:Plan",
+        "reflect": "gfcr.generate.guidance.reflect:Reflect",
     },
-    Slot.SEED: {"hint": "gfcr.generate.guidance.hint:Hint"},
+    Slot.SEED: {
+        "hint": "gfcr.generate.guidance.hint:Hint",
+        "examples": "gfcr.generate.guidance.examples:Examples",
+        "mode": "gfcr.generate.guidance.mode:Mode",
+    },
     Slot.ENVIRONMENT: {
         "calculator": "gfcr.environments.calculator:Calculator",
         "python": "gfcr.environments.python:Python",

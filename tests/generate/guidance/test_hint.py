@@ -9,7 +9,7 @@ import pytest
 
 from gfcr.domains.programs.tokenizer import encode_prompt
 from gfcr.errors import ConfigError
-from gfcr.generate.guidance.hint import OWN
+from gfcr.generate.guidance.helping import OWN
 from gfcr.generate.guidance.solutions import Splitter, given
 from gfcr.generate.guidance.strength import Cosine, StrengthSettings
 from gfcr.run.metrics import step_metrics

@@ -9,21 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from gfcr.context import Build, Seed, View
 from gfcr.control.slots import Allocation
 from gfcr.errors import ConfigError
+from gfcr.generate.guidance.helping import HelpSettings, guided, instead, settled
 from gfcr.generate.guidance.solutions import Splitter, Steps, author, given, need_solutions
-from gfcr.generate.guidance.strength import StrengthSettings, failures, judged_wrong, law_of
+from gfcr.generate.guidance.strength import StrengthSettings, judged_wrong, law_of
 from gfcr.generate.slots import Settled
 from gfcr.generate.words import needs, told, words_of
-from gfcr.registry import Faithfulness, FrozenModel, Slot, method
-from gfcr.run.seeds import generator
+from gfcr.registry import Faithfulness, Slot, method
 from gfcr.types import Group, LossRole, Role, Segment, SegmentKind
-
-OWN = "guided"
-"""Cohort of guided rollouts that are normalised apart."""
 
 
 @method(
@@ -39,11 +36,9 @@ class Hint:
     """Further rollouts for a group that failed, each given a part of the task's solution: as the beginning of its answer (BREAD,
     arXiv:2506.17211; UFT, arXiv:2505.16984) or in the question (Guide-GRPO, arXiv:2506.13923). Tasks without a solution stay plain."""
 
-    class Settings(FrozenModel):
+    class Settings(HelpSettings):
         strength: StrengthSettings = StrengthSettings()
         """How much is given."""
-        n: int | None = Field(None, ge=1)
-        """Guided rollouts per visit (per probe, for `grow` and `search`); None = half of K."""
         steps: str = "lines"
         """Where a step begins: `lines`, `paragraphs`, `sentences`, `characters`, or a regular expression."""
         form: Literal["prefix", "text"] = "prefix"
@@ -53,16 +48,6 @@ class Hint:
         learn: Literal["nothing", "ce", "rl"] = "nothing"
         """`prefix`: loss on the tokens given: none; cross-entropy (UFT; the weight comes from filter.credit_batch = "imitation"); or
         like the policy's own, with recomputed log-probabilities."""
-        context: Literal["guided", "plain"] = "guided"
-        """The context guided rollouts are trained under: the one they were sampled in, or the plain question (`text` only)."""
-        ratio: Literal["recomputed", "guided"] = "recomputed"
-        """Denominator of the ratio under the plain question: the policy's own probability there, so that it starts at 1 and hides the
-        gap; or the probability under the hint that really sampled (Guide-GRPO's pi(o|x) / pi_old(o|x, hint), clipped)."""
-        replace: bool = True
-        """As many of the failed plain rollouts leave as guided ones stay; false: all stay."""
-        cohort: Literal["joint", "own"] = "joint"
-        """`joint`: guided and plain rollouts share a baseline (a right guided one lifts the mean of the plain ones). `own`: they do
-        not."""
 
         @model_validator(mode="after")
         def _fits(self) -> Self:
@@ -94,8 +79,7 @@ class Hint:
             found = {"guides every group" if self.strength.law == "cosine" else "helps all-wrong groups"}
             found |= {"cross-entropy weights", "needs: imitation weight"} if self.learn == "ce" else set()
             found |= {"trains demonstrations"} if self.learn == "rl" else set()
-            found |= {"keeps guided ratio"} if self.ratio == "guided" else set()
-            return frozenset(found)
+            return frozenset(found) | super().traits()
 
     def __init__(self, settings: Settings, build: Build) -> None:
         self.settings, self.build = settings, build
@@ -103,7 +87,6 @@ class Hint:
         needs(settings.say, "generate.seed.say", "prompt", "hint")
         self.splitter = Splitter(settings.steps, "generate.seed.steps")
         self.law = law_of(settings.strength)
-        self.n = settings.n or max(1, build.k // 2)
 
     # ---- before and while a group grows ------------------------------------------------------------------------
 
@@ -116,7 +99,7 @@ class Hint:
         begun = any(m.role is Role.GUIDED for m in group.members.values())
         if begun and not self.law.again(group, steps):
             return Allocation(0, "hinted")
-        return Allocation(self.n, "all wrong, and the hint so far too" if begun else "all wrong")
+        return Allocation(self.settings.rollouts(self.build.k), "all wrong, and the hint so far too" if begun else "all wrong")
 
     def guide(self, group: Group, n: int, view: View) -> Sequence[Seed | None]:
         steps = self.splitter.steps(group.task)
@@ -131,9 +114,7 @@ class Hint:
         reason, name, s = f"{part} of {len(steps)} steps of the solution", author(part, len(steps)), self.settings
         if s.form == "text":
             prompt = words.prompt(told(group.task, s.say, hint=steps.first(part)))
-            segment = Segment(SegmentKind.GUIDANCE, prompt.ids, author=name, template=prompt.template)
-            plain = s.context == "plain"
-            return Seed((segment,), reason, plain, instead=True, keep_ratio=plain and s.ratio == "guided")
+            return instead(prompt, name, reason, s)
         role = {"nothing": LossRole.NONE, "ce": LossRole.CE, "rl": LossRole.RL}[s.learn]
         kind = SegmentKind.DEMO if role is not LossRole.NONE else SegmentKind.GUIDANCE
         return Seed((Segment(kind, words.after(steps.first(part)), author=name, role=role),), reason)
@@ -141,20 +122,10 @@ class Hint:
     # ---- once it is closed -------------------------------------------------------------------------------------
 
     def settle(self, group: Group, view: View) -> Settled | None:
-        guided = {i: m for i, m in group.members.items() if m.role is Role.GUIDED and m.drop is None}
         steps = self.splitter.steps(group.task)
-        if not guided or steps is None:
-            return None
-        best = self.law.best(group, steps)
-        stay = {i for i, m in guided.items() if best is None or given(m) == best}
-        gone = set(guided) - stay
-        judged = sum(guided[i].signals.reward is not None for i in stay)
-        if self.settings.replace and not self.law.always:
-            wrong = failures(group)
-            rng = generator(view.seed, "hint", group.id, "replaced")
-            gone |= {wrong[i] for i in rng.permutation(len(wrong))[:judged]}
-        cohorts = dict.fromkeys(stay, OWN) if self.settings.cohort == "own" else {}
-        return Settled(frozenset(gone), cohorts, f"{len(stay)} guided rollouts" + (f" with {best} steps" if best else ""))
+        best = None if steps is None else self.law.best(group, steps)
+        stay = {i for i, member in guided(group).items() if best is None or given(member) == best}
+        return settled(group, view, self.settings, stay, replace=not self.law.always)
 
     def observe(self, closed: Sequence[Group], view: View) -> None:
         for group in closed:
