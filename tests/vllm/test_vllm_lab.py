@@ -26,7 +26,7 @@ def place(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(vllm, place):
-    started = vllm(place, PORT, "--block-size", "16")
+    started = vllm(place, PORT, "--block-size", "32")
     yield started
     started.kill()
 

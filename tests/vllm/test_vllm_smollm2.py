@@ -21,7 +21,7 @@ def place():
 
 @pytest.fixture(scope="module")
 def server(vllm, place):
-    started = vllm(place, PORT, "--max-model-len", "1024", "--block-size", "16")
+    started = vllm(place, PORT, "--max-model-len", "1024", "--block-size", "32")
     yield started
     started.kill()
 
