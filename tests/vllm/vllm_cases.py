@@ -51,6 +51,7 @@ class Watched:
         closing, self.session.close = self.session.close, lambda: None
         try:
             assert self.session.run() == "steps"
+            self.last = self.engine.losses()  # of the samples after the last commit
             after, counted = self.engine.usage(), {name: server.counter(name) - before[name] for name in names}
             aside = self.engine.aside - aside
         finally:
@@ -59,7 +60,7 @@ class Watched:
         context = after.prefilled + after.cached - usage.prefilled - usage.cached + after.scored - usage.scored - aside
         return {
             "server generated": counted["generation_tokens_total"],
-            "ledger generated": total.generated + total.evaluated + aside + self.beside,
+            "ledger generated": total.generated + total.evaluated + aside + self.beside + sum(self.last.tokens.values()),
             "server prompts": counted["prompt_tokens_total"],
             "ours prompts": context,
         }
