@@ -2,8 +2,8 @@
 
     python -m bench trees [--pools D,B2] [--tasks 48] [--repeats 5] [--only treepo]
 
-Each tree is held against as many independent answers to the same task as its tokens pay for (the last one by lot, so that the mean is
-exact), drawn anew from a pool of chains. Effective leaves, both from leaves that share beginnings: `kish` = n^2 / sum of the shares of
+Each tree is held against as many independent answers to the same task as its tokens pay for at their mean length (the fraction by lot),
+drawn anew from a pool of chains. Effective leaves, both from leaves that share beginnings: `kish` = n^2 / sum of the shares of
 common own tokens over all pairs (2 shared / (length + length); a chain shares all with itself); `worth` = how many independent answers
 would tell a task's chance of success as exactly: sum over tasks of p (1 - p) / sum of the variance of a tree's mean reward.
 """
@@ -112,18 +112,13 @@ def pass_at(right: Sequence[bool], k: int) -> float | None:
 
 
 def as_many(chains: Grown, tokens: int, rng: np.random.Generator) -> Grown:
-    """Chains in a drawn order, as many as `tokens` pay for; the last one by lot."""
-    taken: list[int] = []
-    for i in rng.permutation(len(chains.lengths)).tolist():
-        if tokens < chains.lengths[i] and rng.random() * chains.lengths[i] >= tokens:
-            break
-        taken.append(i)
-        tokens -= chains.lengths[i]
-        if tokens <= 0:
-            break
-    pick = lambda values: tuple(values[i] for i in taken)  # noqa: E731
-    lengths = pick(chains.lengths)
-    return Grown(chains.task, sum(lengths), pick(chains.right), pick(chains.texts), lengths, float(len(taken)))
+    """Drawn chains, as many as `tokens` pay for at the task's mean length (the fraction by lot). Not one after the other until the tokens
+    are spent: the last one would be a short one more often than not."""
+    n = tokens * len(chains.lengths) / sum(chains.lengths)
+    taken = rng.permutation(len(chains.lengths))[: int(n) + (rng.random() < n % 1)].tolist()
+    lengths = tuple(chains.lengths[i] for i in taken)
+    right, texts = tuple(chains.right[i] for i in taken), tuple(chains.texts[i] for i in taken)
+    return Grown(chains.task, sum(lengths), right, texts, lengths, float(len(taken)))
 
 
 def figures(groups: Sequence[Grown]) -> dict[str, float]:
