@@ -35,8 +35,9 @@ POOLS = {
     "HARD": Pool(("grpo", "ar3po"), 120_000, settings=("train.kl=0",)),  # measured before the recipes had their anchor
     "B1": Pool(SELECTING, 75_000, samples=1),
     "B2": Pool(SELECTING, 75_000, samples=1),
-    "trees-D": Pool(TREES, 75_000, tasks="D"),
-    "trees-B2": Pool(TREES, 75_000, tasks="B2"),
+    # small last rounds, because what a tree may need at most is far more than it needs
+    "trees-D": Pool(TREES, 75_000, settings=("control.min_groups=2",), tasks="D"),
+    "trees-B2": Pool(TREES, 75_000, settings=("control.min_groups=2",), tasks="B2"),
 }
 ALIASES = {"trees": ("trees-D", "trees-B2")}
 

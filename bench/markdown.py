@@ -97,8 +97,26 @@ def noise(r: Result) -> str:
     return table(head, rows)
 
 
+def trees(r: Result) -> str:
+    head = ["pool", "topology", "leaves", "chains", "leaves per token, ratio", "informative", "chains", "gap ± se"]
+    head += ["solved", "chains", "pass@4", "chains", "distinct", "chains", "Kish", "worth", "chains", "right", "chains"]
+    rows = []
+    for pool, settings in r["pools"].items():
+        for name, one in settings.items():
+            t, c = one["tree"], one["chains"]
+            row = [pool, name, f"{t['leaves']:.1f}", f"{c['leaves']:.1f}", f"**{one['leaves_per_token']:.2f}**"]
+            row += [f"{t['informative']:.2f}", f"{c['informative']:.2f}"]
+            row += [f"{one['informative_gap']:+.3f} ± {one['informative_gap_se']:.3f}"]
+            for figure, digits in (("solved", 2), ("pass_at_4", 2), ("distinct", 1)):
+                row += [f"{t[figure]:.{digits}f}", f"{c[figure]:.{digits}f}"]
+            rows.append(
+                [*row, f"{t['kish']:.1f}", f"{t['worth']:.1f}", f"{c['worth']:.1f}", f"{t['right']:.2f}", f"{c['right']:.2f}"]
+            )
+    return table(head, rows)
+
+
 WRITERS: dict[str, Callable[[Result], str]] = {
-    f.__name__: f for f in (engine, workers, train_step, store, overhead, resume, control, pool_d, noise)
+    f.__name__: f for f in (engine, workers, train_step, store, overhead, resume, control, pool_d, noise, trees)
 }
 
 

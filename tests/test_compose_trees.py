@@ -45,3 +45,11 @@ def test_dynamic_sampling_and_injection_compose_with_trees(tree):
     assert rules(tree, real(Slot.REFILL, "dynamic-sampling"), real(Slot.CREDIT, "treerpo")) == []
     assert rules(tree, real(Slot.AUGMENT, "ar3po"), STORE, **SCORES) == []
     assert rules(real(Slot.TOPOLOGY, "group"), real(Slot.CREDIT, "treerl")) == []
+
+
+@each
+def test_a_stop_string_could_lie_across_two_pieces(tree):
+    assert rules(tree, stop_strings=("#", "</s>")) == ["stop_string_over_pieces"]
+    assert rules(tree, stop_strings=("#",)) == rules(real(Slot.TOPOLOGY, "group"), stop_strings=("</s>",)) == []
+    recipe = parse({"generate": {"topology": {"name": "treepo", "k": 8}, "stop_strings": ["ab"]}})
+    assert [f.rule for f in check_recipe(recipe)] == ["stop_string_over_pieces"]

@@ -90,6 +90,7 @@ def facts(recipe: Recipe) -> Facts:
         recipe.loss.constant,
         recipe.loss.packed,
         recipe.generate.partial,
+        recipe.generate.stop_strings,
     )
 
 

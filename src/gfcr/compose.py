@@ -38,6 +38,7 @@ class Facts:
     packed: bool = False
     """One row per group, its prompt once."""
     partial: PartialSettings | None = None
+    stop_strings: tuple[str, ...] = ()
 
     def having(self, trait: str) -> list[str]:
         """Methods with this trait, always or under their settings."""

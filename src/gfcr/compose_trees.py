@@ -49,3 +49,17 @@ def stopper_on_pieces(facts: Facts) -> Finding | None:
         " for the whole answer",
         leave_out("control.stop"),
     )
+
+
+@rule
+def stop_string_over_pieces(facts: Facts) -> Finding | None:
+    """Engines look for stop strings in what one request has sampled."""
+    long, growing = [text for text in facts.stop_strings if len(text) > 1], facts.having("grows in pieces")
+    if not long or not growing:
+        return None
+    return Finding(
+        "stop_string_over_pieces",
+        f"generate.stop_strings has {long[0]!r}, and {growing[0]} samples an answer in pieces: a stop string that lies across two of them"
+        " would not be found",
+        "use stop strings of one character, or let the end token end answers",
+    )
