@@ -30,6 +30,8 @@ class Pool(NamedTuple):
 
 SELECTING = ("grpo", "dapo", "informative", "quickstart")
 TREES = ("grpo", "treepo", "treerl", "treerpo")
+GUIDANCE = ("grpo", "ar3po", "reflect", "hint", "reference", "sft_reference")
+"""From the policy's own means to the task's solution; the last is the supervised control."""
 POOLS = {
     "B3": Pool((*SELECTING, "oracle"), 150_000),
     "HARD": Pool(("grpo", "ar3po"), 120_000, settings=("train.kl=0",)),  # measured before the recipes had their anchor
@@ -38,6 +40,7 @@ POOLS = {
     # small last rounds, because what a tree may need at most is far more than it needs
     "trees-D": Pool(TREES, 75_000, settings=("control.min_groups=2",), tasks="D"),
     "trees-B2": Pool(TREES, 75_000, settings=("control.min_groups=2",), tasks="B2"),
+    "guidance": Pool(GUIDANCE, 120_000, settings=("train.kl=0", "control.min_groups=2"), tasks="HARD"),
 }
 ALIASES = {"trees": ("trees-D", "trees-B2")}
 

@@ -46,6 +46,7 @@ def test_result(tmp_path: Path) -> None:
     assert best_of(grpo)["auc"]["mean"] == pytest.approx((0.25 + 0.35) / 2)
     assert best_of(grpo)["discarded_share"]["mean"] == pytest.approx(0.5)
     assert (oracle["privileged"], informative["privileged"]) == (True, False)
+    assert not oracle["solutions"] and not informative["solutions"]
     found = {(d["arm"], d["measure"]): d for d in result["differences"]}
     assert found["informative", "auc"]["value"] == pytest.approx(0.1)
     assert (found["informative", "auc"]["wins"], found["informative", "auc"]["n"]) == (2, 2)

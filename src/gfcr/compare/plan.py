@@ -45,6 +45,11 @@ class Arm:
         """Whether it reads labels that no method may have: a yardstick."""
         return any("uses privileged labels" in method.traits for method, _ in self.variations[0].recipe.methods())
 
+    @property
+    def solutions(self) -> bool:
+        """Whether a method of it reads the tasks' solutions, which others do not have."""
+        return any("reads solutions" in method.traits for method, _ in self.variations[0].recipe.methods())
+
 
 @dataclass(frozen=True, slots=True)
 class Cell:

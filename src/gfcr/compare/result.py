@@ -106,6 +106,7 @@ def _arm(arm: Arm, runs: Mapping[Path, list[dict[str, Any]]]) -> dict[str, Any]:
     return {
         "name": arm.name,
         "privileged": arm.privileged,
+        "solutions": arm.solutions,
         "methods": describe(arm.variations[0].recipe),
         "best": best["label"],
         "variations": found,

@@ -57,6 +57,8 @@ def render(run: RunDirectory) -> str:
         spent=_spent(rows),
         stops=_stops(last),
         samples=choose(run, rows),
+        solutions=[method.name for method, _ in recipe.methods() if "reads solutions" in method.traits],
+        privileged=sum(row.get("privileged") or 0 for row in rows),
         injected=any(row.get("injected") for row in rows),
         tasks=task_map(history),
         source={"recognised": None, "notes": 0, "first_notes": [], **(stored.get("tasks") or {})},

@@ -11,6 +11,7 @@ DROPS: dict[str, str] = {
     Drop.UNSCORABLE: "the verifier could not judge it",
     Drop.OVERLONG: "cut by the length limit and masked",
     Drop.REPLACED: "an injected answer took its place",
+    Drop.REFUSED: "a demonstration that the verifiers do not call right",
     Drop.FAILED: "the engine or the environment broke",
     Drop.ABANDONED: "its group was given up",
     Drop.PRUNED: "stopped early on purpose",
