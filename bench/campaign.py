@@ -50,6 +50,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/campaign"))
     parser.add_argument("--pools", default="B3,HARD,B1,B2")
     parser.add_argument("--seeds", default=REPORTING_SEEDS)
+    parser.add_argument("--rates", default=LEARNING_RATES, help="e.g. train.lr=6e-4 for one")
     parser.add_argument("--jobs", default="2")
     args = parser.parse_args()
     for name in [pool for asked in args.pools.split(",") for pool in ALIASES.get(asked, (asked,))]:
@@ -62,7 +63,7 @@ def main() -> None:
             "--budget",
             str(pool.budget),
             "--vary",
-            LEARNING_RATES,
+            args.rates,
             *(part for setting in settings for part in ("--set", setting)),
             "--jobs",
             args.jobs,
