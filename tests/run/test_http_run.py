@@ -15,7 +15,7 @@ from gfcr.run.session import Session
 
 
 def started(path, url, *more):
-    http = f'{{urls = ["{url}"], seconds = 2.0, pause = 0.01, attempts = 12}}'
+    http = f'{{urls = ["{url}"], seconds = 8.0, pause = 0.01, attempts = 12}}'
     return create(
         path,
         "engine.name=vllm",

@@ -143,7 +143,7 @@ def np_ids(one, parts):
 def test_a_run_through_the_fault_proxy(tmp_path, server, place):
     proxy = Proxy(server.port, share=0.0, seed=7, twice=0.02)
     contexts = [[1, 5, 6, 7]]
-    watched = Watched(tmp_path / "run", "grpo", small(place, proxy.url, 4, seconds=4.0, attempts=15, pause=0.01), contexts, 8)
+    watched = Watched(tmp_path / "run", "grpo", small(place, proxy.url, 4, seconds=10.0, attempts=15, pause=0.01), contexts, 8)
     proxy.share = 0.2
     counts = watched.go(server)
     injected = sum(proxy.injected.values()) - proxy.injected["twice"]

@@ -13,6 +13,7 @@ import threading
 from collections import Counter
 
 KINDS = ("drop", "delay", "truncate", "double", "json", "length", "nan", "positive", "vocabulary", "version", "foreign")
+DELAY_SECONDS = 120.0
 SEEN_AS = {
     "drop": "truncated",
     "delay": "timeout",
@@ -34,8 +35,9 @@ STREAMED = ("double", "length", "nan", "positive", "vocabulary", "version", "for
 class Proxy:
     """Runs on a thread of its own. `injected` counts what it did."""
 
-    def __init__(self, port: int, share: float = 0.2, delay: float = 60.0, seed: int = 0, twice: float = 0.0) -> None:
-        self.upstream, self.share, self.delay, self.twice = port, share, delay, twice
+    def __init__(self, port: int, share: float = 0.2, delays: int = 1, seed: int = 0, twice: float = 0.0) -> None:
+        """`delays`: most replies that are held back, because each costs the engine's whole patience."""
+        self.upstream, self.share, self.delays, self.twice = port, share, delays, twice
         self.random = random.Random(seed)
         self.injected: Counter[str] = Counter()
         self.loop = asyncio.new_event_loop()
@@ -82,11 +84,13 @@ class Proxy:
                 kind = self.random.choice(KINDS)
                 if kind in STREAMED and not tokens:
                     kind = "json"
+                if kind == "delay" and self.injected[kind] >= self.delays:
+                    kind = "drop"
                 self.injected[kind] += 1
                 if kind == "drop":
                     return
                 if kind == "delay":  # as long as anybody waits
-                    await asyncio.wait_for(reader.read(), self.delay)
+                    await asyncio.wait_for(reader.read(), DELAY_SECONDS)
                     return
                 reply = self.spoil(reply, kind)
             writer.write(reply)

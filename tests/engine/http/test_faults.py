@@ -37,7 +37,7 @@ def test_a_fifth_of_all_replies_spoilt_and_every_token_is_still_the_right_one(fr
         plain.load(WeightsRef(1, "memory:"), model.state_dict())
         want = run(plain, some(120))
     proxy = through(share=0.0, seed=1, twice=0.03)
-    with closing(engine(proxy.url, seconds=3.0, attempts=12, slots=32)) as spoilt:
+    with closing(engine(proxy.url, seconds=8.0, attempts=12, slots=32)) as spoilt:
         spoilt.load(WeightsRef(1, "memory:"), model.state_dict())
         spoilt.losses()
         before, sampled, aside = spoilt.usage(), front.sampled(), spoilt.aside
@@ -67,7 +67,7 @@ def test_scores_and_publications_come_through_spoilt_replies(front, model, throu
     items = [
         ScoreItem(one.id, one.path[0].segment.ids, ((1, 3, Sampling()), (3, 4, Sampling(temperature=0.7)))) for one in some(40)
     ]
-    with closing(engine(proxy.url, seconds=1.0, attempts=12)) as spoilt:
+    with closing(engine(proxy.url, seconds=3.0, attempts=12)) as spoilt:
         for version in range(3):
             spoilt.load(WeightsRef(version, "memory:"), model.state_dict())
         found = {s.id: s.logprobs for s in spoilt.score(items)}

@@ -26,7 +26,7 @@ def endpoint():
 
 
 def asking(url, token_ids=True, **more):
-    settings = HttpSettings(urls=(url,), token_ids=token_ids, pause=0.01, seconds=2.0, attempts=12)
+    settings = HttpSettings(urls=(url,), token_ids=token_ids, pause=0.01, seconds=5.0, attempts=12)
     return OpenAiEngine(settings, VOCABULARY, 16, DECODE, ENCODE, **more)
 
 
