@@ -57,18 +57,6 @@ def test_truncated_sampling_needs_processed_log_probabilities(law):
     assert rules(sampling=law, engine_features=frozenset({"processed_logprobs"})) == []
 
 
-def test_truncated_sampling_beside_importance_weights():
-    processed = {"sampling": Sampling(top_p=0.9), "engine_features": frozenset({"processed_logprobs"})}
-    assert rules(tis=True, **processed) == rules(ratio_base="behaviour", **processed) == ["truncated_with_importance"]
-
-
-def test_old_answers_scored_again_under_a_truncated_law():
-    scored = {"engine_features": frozenset({"processed_logprobs", "score"})}
-    replay = (real(Slot.AUGMENT, "ar3po"), STORE)
-    assert rules(*replay, sampling=Sampling(top_p=0.9), **scored) == ["truncated_injection"]
-    assert rules(*replay, sampling=Sampling(temperature=0.7), **scored) == []
-
-
 def test_a_temperature_alone_truncates_nothing():
     assert rules(sampling=Sampling(temperature=0.7)) == []
 

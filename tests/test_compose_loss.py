@@ -54,12 +54,6 @@ def test_methods_that_work_on_advantages_beside_credit_without_any():
     assert rules(GRPO, whitening) == rules(GRPO, weighing) == []
 
 
-def test_truncated_sampling_beside_a_reference_of_behaviour():
-    processed = {"sampling": Sampling(top_k=5), "engine_features": frozenset({"processed_logprobs"})}
-    assert rules(PAIRS, loss=LossSettings(kind="dpo", pair_reference="behaviour"), **processed) == ["truncated_reference"]
-    assert rules(PAIRS, **DPO, **processed) == []
-
-
 def test_an_injection_into_the_mean_alone_beside_credit_that_reads_no_mean():
     mean_only = real(Slot.AUGMENT, "ar3po", option=2)
     assert rules(PAIRS, mean_only, STORE, **DPO, **SCORES) == ["injected_without_loss"]

@@ -1,7 +1,8 @@
 """The composition check: laws that change, and what reads them."""
 
-from compose_cases import GRPO, RFT, SFT, WHOLE, made, real, rules
+from compose_cases import DPO, GRPO, PAIRS, RFT, SFT, STORE, WHOLE, made, real, rules
 from gfcr.registry import Slot
+from gfcr.train.settings import LossSettings
 from gfcr.types import Sampling
 
 LAWS = {"engine_features": frozenset({"laws", "processed_logprobs"})}
@@ -25,6 +26,32 @@ def test_answers_of_earlier_stages_need_stages():
     assert rules(asking) == ["stages_of_one"]
     assert rules(asking, real(Slot.ALLOCATE, "staged")) == rules(asking, made(Slot.SEED)) == []
     assert rules(real(Slot.CONFIGURE, "uncertain")) == []
+
+
+CUT = {"sampling": Sampling(top_p=0.9), "engine_features": frozenset({"processed_logprobs"})}
+MASS = {"sampling": Sampling(top_p=0.9), "engine_features": frozenset({"processed_logprobs", "kept_mass"})}
+PENALISED = {"sampling": Sampling(presence_penalty=0.5)}
+BEHAVIOUR = {"loss": LossSettings(kind="dpo", pair_reference="behaviour")}
+
+
+def test_a_truncated_law_is_compared_through_the_kept_mass():
+    found = [rules(tis=True, **CUT), rules(ratio_base="behaviour", **CUT), rules(PAIRS, **BEHAVIOUR, **CUT)]
+    assert found == [["truncated_without_mass"]] * 3
+    assert rules(tis=True, **MASS) == rules(PAIRS, **BEHAVIOUR, **MASS) == rules(**CUT) == rules(PAIRS, **DPO, **CUT) == []
+
+
+def test_a_penalised_law_is_compared_with_nothing():
+    found = [rules(tis=True, **PENALISED), rules(ratio_base="behaviour", **PENALISED), rules(PAIRS, **BEHAVIOUR, **PENALISED)]
+    assert found == [["penalised_with_importance"]] * 3
+    assert rules(GRPO, **PENALISED) == rules(PAIRS, **DPO, **PENALISED) == []
+
+
+def test_old_answers_scored_again_under_another_law_than_the_trainers():
+    scored = {"engine_features": frozenset({"processed_logprobs", "score", "kept_mass"})}
+    replay = (real(Slot.AUGMENT, "ar3po"), STORE)
+    for law in (Sampling(top_p=0.9), Sampling(frequency_penalty=0.1)):
+        assert rules(*replay, sampling=law, **scored) == ["rescored_under_another_law"]
+    assert rules(*replay, sampling=Sampling(temperature=0.7), **scored) == []
 
 
 POWER, BEST = real(Slot.TOPOLOGY, "power"), real(Slot.TOPOLOGY, "n-best")

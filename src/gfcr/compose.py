@@ -57,9 +57,7 @@ class Facts:
     @property
     def penalised(self) -> bool:
         """Some law that may be sampled depends on the tokens before, beyond the model."""
-        law = self.sampling
-        bare = law.repetition_penalty == 1 and not (law.presence_penalty or law.frequency_penalty)
-        return not bare or bool(self.having("penalises"))
+        return self.sampling.penalised or bool(self.having("penalises"))
 
     @property
     def single(self) -> bool:
@@ -154,32 +152,6 @@ def truncated_without_processed(facts: Facts) -> Finding | None:
         "sampling is truncated (top-p, top-k, min-p or bans), and the engine "
         f"{facts.engine!r} reports log-probabilities of the full distribution: every ratio would be off by the kept mass",
         "sample with top_p = 1, top_k = 0, min_p = 0, or use an engine with processed log-probabilities",
-    )
-
-
-@rule
-def truncated_with_importance(facts: Facts) -> Finding | None:
-    if not facts.truncated or not (facts.tis or facts.ratio_base == "behaviour"):
-        return None
-    knob = "train.tis_cap" if facts.tis else "train.ratio_base = behaviour"
-    return Finding(
-        "truncated_with_importance",
-        f"{knob} divides the trainer's full softmax by log-probabilities renormalised over a "
-        "truncated set: every weight would be off by the kept mass",
-        "sample with top_p = 1, top_k = 0, min_p = 0 and no bans, or leave the correction out",
-    )
-
-
-@rule
-def truncated_injection(facts: Facts) -> Finding | None:
-    scored = [f"{m.slot} {m.name!r}" for m, _ in facts.methods if {"injects", "handles: off-policy"} <= m.traits]
-    if not facts.truncated or not scored:
-        return None
-    return Finding(
-        "truncated_injection",
-        f"{scored[0]} has old answers scored again under the law of sampling, which is truncated (top-p, top-k, min-p or bans): "
-        "the trainer's ratio would divide by it and be off by the kept mass, or by nothing where a token fell out of the kept set",
-        "sample with top_p = 1, top_k = 0, min_p = 0 and no bans, or " + leave_out(facts.slot_of(scored[0])),
     )
 
 

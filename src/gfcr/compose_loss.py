@@ -134,18 +134,6 @@ def advantages_that_are_not_there(facts: Facts) -> Finding | None:
 
 
 @rule
-def truncated_reference(facts: Facts) -> Finding | None:
-    if facts.loss.wants != "pairs" or facts.loss.pair_reference != "behaviour" or not facts.truncated:
-        return None
-    return Finding(
-        "truncated_reference",
-        "loss.pair_reference = 'behaviour' compares the trainer's full softmax with log-probabilities renormalised over a"
-        " truncated set: longer answers would seem to lose",
-        "sample with top_p = 1, top_k = 0, min_p = 0 and no bans, or set loss.pair_reference = 'start'",
-    )
-
-
-@rule
 def injected_without_loss(facts: Facts) -> Finding | None:
     credit = _yields(facts)
     if credit is None or credit[1] == "advantages":

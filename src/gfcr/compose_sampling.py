@@ -99,3 +99,54 @@ def picked_answers(facts: Facts) -> Finding | None:
         f"{needing[0]} assumes that a group's answers are independent draws, and {picking[0]} keeps those that score highest",
         "leave one of the two out",
     )
+
+
+def _divides(facts: Facts) -> str:
+    """What compares the trainer's law with the one that sampled; empty = nothing."""
+    pairs = facts.loss.wants == "pairs" and facts.loss.pair_reference == "behaviour"
+    found = (
+        ("train.tis_cap", facts.tis),
+        ("train.ratio_base = 'behaviour'", facts.ratio_base == "behaviour"),
+        ("loss.pair_reference = 'behaviour'", pairs),
+    )
+    return next((knob for knob, set_ in found if set_), "")
+
+
+@rule
+def truncated_without_mass(facts: Facts) -> Finding | None:
+    knob = _divides(facts)
+    if not knob or not facts.truncated or "kept_mass" in facts.engine_features:
+        return None
+    return Finding(
+        "truncated_without_mass",
+        f"{knob} compares the trainer's full softmax with log-probabilities renormalised over a truncated set, and the engine "
+        f"{facts.engine!r} does not tell the kept mass that lies between: every weight would be off by it",
+        "sample with top_p = 1, top_k = 0, min_p = 0 and no bans, or leave the correction out",
+    )
+
+
+@rule
+def penalised_with_importance(facts: Facts) -> Finding | None:
+    knob = _divides(facts)
+    if not knob or not facts.penalised:
+        return None
+    return Finding(
+        "penalised_with_importance",
+        f"{knob} compares the trainer's law with the one that sampled, and penalties count the tokens before, which the trainer does "
+        "not: there is no log-probability to compare",
+        "sample without repetition, presence and frequency penalties, or leave the correction out",
+    )
+
+
+@rule
+def rescored_under_another_law(facts: Facts) -> Finding | None:
+    scored = [f"{m.slot} {m.name!r}" for m, _ in facts.methods if {"injects", "handles: off-policy"} <= m.traits]
+    if not scored or not (facts.truncated or facts.penalised):
+        return None
+    what = "truncated (top-p, top-k, min-p or bans)" if facts.truncated else "penalised"
+    return Finding(
+        "rescored_under_another_law",
+        f"{scored[0]} has old answers scored again under the law of sampling, which is {what}: the trainer's ratio would divide by "
+        "it and be off by the kept mass or the penalty, or by nothing where a token fell out of the kept set",
+        "sample with top_p = 1, top_k = 0, min_p = 0, no bans and no penalties, or " + leave_out(facts.slot_of(scored[0])),
+    )

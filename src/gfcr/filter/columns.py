@@ -1,7 +1,8 @@
 """A batch's per-token arrays, collected segment by segment and made at once.
 
 Invariants: RL mask only where `loss` said so, advantages and weights NaN elsewhere; a replayed answer's behaviour
-log-probabilities are those recomputed for it where there are any (track `proximal`), never the ones of another context.
+log-probabilities are those recomputed for it where there are any (track `proximal`), never the ones of another context; behaviour
+log-probabilities are of the law the trainer computes (TRL#6789), or NaN.
 """
 
 from __future__ import annotations
@@ -14,6 +15,18 @@ from gfcr.types import LossRole, Member, Segment, TokenSource
 
 _NAN = float("nan")
 _TRACKS = ("proximal", "reference")
+
+
+def _untruncated(segment: Segment) -> np.ndarray | None:
+    """float32[n]: log-probabilities as the trainer's law softmax(logits / temperature) has them. Those of a truncating law are
+    renormalised over the kept set, whose mass is put back here; those of a penalising one depend on counts that the trainer does
+    not keep, so there are none."""
+    law, mass = segment.sampling, segment.tracks.get("kept_mass")
+    if segment.logprobs is None or law is None or law.plain:
+        return segment.logprobs
+    if law.penalised:
+        return None
+    return segment.logprobs + np.log(mass) if law.truncated and mass is not None else segment.logprobs
 
 
 class Columns:
@@ -68,7 +81,7 @@ class Columns:
         self._ids.append(ids)
         self._versions.append(-1 if segment.version is None else segment.version)
         self._temperature.append(_NAN if segment.sampling is None else segment.sampling.temperature)
-        self._behaviour.append(segment.logprobs if same_context else None)
+        self._behaviour.append(_untruncated(segment) if same_context else None)
         self._loss.append(False)
         self._advantages.append(_NAN)
         self._weights.append(_NAN)

@@ -5,8 +5,8 @@ a pure function of (weights, optimiser state, batch, progress, run seed), so rep
 bit for bit (one thread, one kind of device); an update whose loss or gradient is not finite leaves weights and optimiser
 state untouched and is reported; numbers outside the masks never reach the arithmetic.
 
-The trainer's law is softmax(logits / temperature). Where sampling also truncated (top-p, top-k), `behaviour` is renormalised
-over the kept set and pi / behaviour is biased by the kept mass: the recipe's composition check refuses that, not the trainer.
+The trainer's law is softmax(logits / temperature). Where sampling also truncated (top-p, top-k), `behaviour` comes with the kept mass put
+back (filter/columns.py), so that pi / behaviour compares like with like; where it penalised, `behaviour` is NaN.
 """
 
 from __future__ import annotations

@@ -50,7 +50,8 @@ class Batch:
     ce_weights: np.ndarray
     """float32[N]: cross-entropy weight, 0 where none."""
     behaviour: np.ndarray
-    """float32[N]: log-probability under the law that sampled the token; NaN where nobody sampled it."""
+    """float32[N]: log-probability under the law that sampled the token, before truncation (the kept mass is put back: this is the law a
+    trainer computes); NaN where nobody sampled it, or under penalties."""
     proximal: np.ndarray
     """float32[N]: log-probability under the weights before this update; NaN = not computed yet."""
     reference: np.ndarray

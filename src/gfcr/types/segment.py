@@ -135,9 +135,14 @@ class Sampling:
         return self.top_p < 1 or self.top_k > 0 or self.min_p > 0 or bool(self.banned)
 
     @property
+    def penalised(self) -> bool:
+        """Whether the tokens before change the law, beyond what the model makes of them."""
+        return self.repetition_penalty != 1 or bool(self.presence_penalty or self.frequency_penalty)
+
+    @property
     def plain(self) -> bool:
         """Whether temperature alone shapes the law."""
-        return not self.truncated and self.repetition_penalty == 1 and not (self.presence_penalty or self.frequency_penalty)
+        return not self.truncated and not self.penalised
 
 
 @dataclass(frozen=True, slots=True, eq=False)
