@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from environments.tool_cases import Played, call, same_after_restoring, told
+from environments.environment_cases import Played, call, same_after_restoring, told
 from gfcr.domains.tools.pools import load_pool
 from gfcr.environments.arithmetic import BadExpression, evaluate, written
 from gfcr.environments.calculator import Calculator

@@ -1,5 +1,6 @@
 """The host: order, deadlines, failures, branches, memory. The same acts give the same outcomes inline and in threads."""
 
+import random
 import threading
 import time
 
@@ -197,3 +198,33 @@ def test_environments_that_hang_do_not_pile_up_without_end(monkeypatch):
     started = time.monotonic()
     host.close()
     assert time.monotonic() - started < 0.5
+
+
+def test_threads_and_callers_agree_on_random_acts():
+    """150 random lists of acts on up to five sessions: the same outcomes inline and on three threads, and nothing is left."""
+    rng = random.Random(7)
+    for _ in range(150):
+        acts, turns = [], dict.fromkeys("abcde", -1)
+        for _ in range(rng.randrange(3, 16)):
+            name = rng.choice("abcde")
+            kind = rng.random()
+            if kind < 0.2:
+                acts.append(Reset(name, TASK, rng.randrange(3), rng.random() < 0.7))
+                turns[name] = -1
+            elif kind < 0.75:
+                turns[name] += 1
+                acts.append(turn(name, turns[name], rng.choice(["x", "y", "z", "fault", "raise"]), rng.random() < 0.7))
+            elif kind < 0.92:
+                source = rng.choice("abcde")
+                at = rng.randrange(-1, max(0, turns[source]) + 1)
+                acts.append(Branch(name, source, at))
+                turns[name] = at
+            else:
+                acts.append(Finish(name, rng.random() < 0.7))
+        found = []
+        for kind, workers in ((QuickEcho, 1), (Echo, 3)):
+            with Host(kind, seconds=20, workers=workers) as host:
+                out = host.run(acts)
+                lost = [o.error.partition(":")[0] if o.error.startswith("environment_lost") else o.error for o in out]
+                found.append([(o.step, o.verdict, o.fragments, o.tools, why) for o, why in zip(out, lost)] + [len(host)])
+        assert found[0] == found[1], acts

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from environments.tool_cases import Played, call, same_after_restoring, told
+from environments.environment_cases import Played, call, same_after_restoring, told
 from gfcr.domains.tools.pools import load_pool
 from gfcr.environments.acts import Branch, Finish, Turn
 from gfcr.environments.contract import Said

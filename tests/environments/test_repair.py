@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from environments.tool_cases import Played, same_after_restoring, told
+from environments.environment_cases import Played, same_after_restoring, told
 from gfcr.context import Build
 from gfcr.domains.tools.pools import load_pool
 from gfcr.environments.acts import Reset

@@ -176,7 +176,7 @@ class Host:
             line = self._lines[act.session] = _Line(Session(act.session))
         origin = self._kept(act.source) if isinstance(act, Branch) else None
         acted = perform(line.session, act, self._make, inline, origin)
-        if ends(act):
+        if ends(act) or line.session.task is None:
             del self._lines[act.session]
             let_go(line.session.env, inline)
         return acted
@@ -229,7 +229,6 @@ class Host:
     def _answer(self, line: _Line, job: _Job, acted: Acted) -> None:
         """The first job of a line is over."""
         line.jobs.popleft()
-        self._settle_branches(line, job)
         if not isinstance(job.act, _End) and ends(job.act):
             over = _Line(line.session)
             line.session = Session(over.session.name)
@@ -237,6 +236,9 @@ class Host:
                 del self._lines[over.session.name]
             if over.session.env is not None:
                 self._add(over, _Job(_End(), Future()))
+        self._settle_branches(line, job)  # one that was told after the end of its source finds nothing
+        if not line.jobs and line.session.task is None and self._lines.get(line.session.name) is line:
+            del self._lines[line.session.name]  # an act on what has not begun
         if line.jobs and not line.jobs[0].waits:
             self._call(line)
         job.future.set_result(acted)
