@@ -56,7 +56,10 @@ class Driver:
         clock: Callable[[], float],
         judge: GroupJudge | None = None,
         plays: Plays | None = None,
+        training: bool = True,
     ) -> None:
+        """`training`: False for held-out evaluation, whose judgements are booked apart."""
+        self.training = training
         self.engine, self.cascade, self.clock, self.judge, self.plays = engine, cascade, clock, judge, plays
         features = engine.capabilities().features
         self._forks, self._laws = "fork" in features, "laws" in features
@@ -131,7 +134,7 @@ class Driver:
         scores: list[ScoreAsk] = []
         judged = [ask for ask in asks if isinstance(ask, JudgeAsk)]
         given = {ask.rollout.id: ask.given for ask in judged if ask.given is not None}
-        signals = iter(self.cascade.judge_all([(ask.task, ask.rollout) for ask in judged], given=given))
+        signals = iter(self.cascade.judge_all([(ask.task, ask.rollout) for ask in judged], self.training, given))
         for ask in asks:
             if isinstance(ask, PlayAsk):
                 if (playing := self._playing.pop(ask.id, None)) is not None:

@@ -18,8 +18,15 @@ from gfcr.round import Round
 class WaveDriver(Driver):
     """Drives a round to its end, wave by wave."""
 
-    def __init__(self, engine: Engine, cascade: Cascade, judge: GroupJudge | None = None, plays: Plays | None = None) -> None:
-        super().__init__(engine, cascade, perf_counter, judge, plays)
+    def __init__(
+        self,
+        engine: Engine,
+        cascade: Cascade,
+        judge: GroupJudge | None = None,
+        plays: Plays | None = None,
+        training: bool = True,
+    ) -> None:
+        super().__init__(engine, cascade, perf_counter, judge, plays, training)
 
     def drive(self, round_: Round) -> None:
         """Run the round; afterwards `round_.ready()` is its batch, or None with `round_.reason`."""

@@ -29,6 +29,7 @@ from gfcr.run.budget import Budget
 from gfcr.run.directory import ResumePoint, RunDirectory, RunDirectoryError, StepRecord, Tampered
 from gfcr.run.drift import drift_metrics
 from gfcr.run.evaluate import evaluate
+from gfcr.run.evaluate_turns import evaluate_turns
 from gfcr.run.ledger import Ledger
 from gfcr.run.metrics import EMPTY, ledger_metrics, parked_metrics, step_metrics
 from gfcr.run.publish import prove, publish
@@ -243,16 +244,18 @@ class Session:
         if not due or not self.parts.heldout:
             return nothing
         settings = self.recipe.evaluate
-        result = evaluate(
-            self.parts.engine,
-            self.parts.cascade,
-            self.parts.renderer,
-            self.parts.heldout[: settings.limit],
+        parts = self.parts
+        asked = (
+            parts.engine,
+            parts.cascade,
+            parts.renderer,
+            parts.heldout[: settings.limit],
             settings.samples,
             settings.greedy,
             self.recipe.generate.max_tokens,
-            self.parts.stop,
+            parts.stop,
         )
+        result = evaluate(*asked) if parts.host is None else evaluate_turns(*asked, parts.slots, parts.host)
         self.ledger.add(Cost(evaluated=result.tokens, evaluated_context=result.context))
         self.evaluated_at = self.budget.spent
         return {"heldout_accuracy": result.accuracy, "heldout_greedy": result.greedy, "heldout_unscorable": result.unscorable}
