@@ -16,6 +16,7 @@ BENCHES = {
     "train_step": "one optimiser step against bare torch",
     "store": "CPU of a commit per rollout",
     "overhead": "CPU of a round per rollout, store and fsync included, 1,000 to 10,000 scripted rollouts",
+    "turns": "CPU per turn and memory per token of rollouts of 1 to 20 turns, 1,000 to 10,000 scripted ones",
     "resume": "every failpoint in every mode, and 30 random kills: bit-equal?",
     "chats": "10,000 random chats through ten shapes of template, with and without tools: every token accounted for; CPU per turn",
     "sandbox": "a sandboxed run over a bare interpreter start, CPU and wall time",

@@ -121,9 +121,7 @@ class Lab:
         self.renderer = TokenizerRenderer(build_tokenizer())
         self.engine = TimedEngine(settings=ScriptedSettings(mean_length=TOKENS, sigma=0.3))
         length = self.engine.capabilities().max_length
-        build = Build(
-            0, self.tasks, GROUPS, K, 2048, {}, self.renderer.decoder(), self.renderer.dialogue, max_context=length
-        )
+        build = Build(0, self.tasks, GROUPS, K, 2048, {}, self.renderer.decoder(), self.renderer.dialogue, max_context=length)
         self.slots, self.cascade = make_slots(self.recipe, build), make_cascade(self.recipe, build)
         self.host = make_host(self.recipe.generate.environment, self.recipe.generate.host, build)
         self.settings = round_settings(self.recipe, length)

@@ -21,7 +21,7 @@ from gfcr.round_state import Growing, InFlight, RoundSettings, Work
 from gfcr.run.budget import Budget
 from gfcr.run.seeds import stream_key, sub_stream_key
 from gfcr.slots import Slots
-from gfcr.types import Cost, Drop, Group, Member, Path, Rollout, StopReason, Times, derive_id, id_family, path_ids, path_length
+from gfcr.types import Cost, Drop, Group, Member, Path, Rollout, StopReason, Times, id_family, path_ids, path_length
 
 MOST_WANTS = 100_000
 """Things one growth may want; more is a fault of its topology."""
@@ -131,7 +131,7 @@ class Generating(InFlight):
     def _ask_piece(self, group: Group, growing: Growing, want: Sample, attempt: int) -> bool:
         """Ask for a piece; False when the budget has no room for its worst case."""
         name = f"{growing.stage}.{want.name}"
-        piece_id = derive_id("piece", group.id, name, attempt)
+        piece_id = id_family("piece", group.id)(name, attempt)
         if piece_id in self._asks or want.name in growing.done:
             raise ValueError(
                 f"the growth of group {group.id} asks for the piece {want.name!r} twice; give each a name of its own"
@@ -153,13 +153,16 @@ class Generating(InFlight):
             later=want.later,
             retain=want.retain,
             frees=want.frees,
+            turn=want.turn,
+            author=want.author,
+            trained=want.trained,
         )
         growing.pieces[piece_id] = want, attempt
         self._emit(GenerateAsk(piece_id, group.id, group.task.id, request), group)
         return True
 
     def _ask_other(self, group: Group, growing: Growing, want: Play | Look | Weigh) -> None:
-        ask_id = derive_id("want", group.id, growing.stage, want.name)
+        ask_id = id_family("want", group.id)(growing.stage, want.name)
         if ask_id in self._asks or ask_id in growing.others:
             raise ValueError(f"the growth of group {group.id} asks for {want.name!r} twice; give each a name of its own")
         growing.others[ask_id] = want.name
@@ -203,23 +206,25 @@ class Generating(InFlight):
     def _leaf(self, group: Group, growing: Growing, leaf: Leaf) -> None:
         """A finished rollout becomes a member, and is judged."""
         work = self._work[group.id]
-        cost, queued, generated = leaf.cost, [], []
+        queued, generated = [], []
+        spent = [0, 0, 0]
         for name in leaf.pieces:
             piece = growing.done[name]
             queued.append(piece.times.queued)
             generated.append(piece.times.generated)
             if name not in growing.booked:
                 growing.booked.add(name)
-                cost = cost + piece.cost
+                cost = piece.cost
+                spent = [spent[0] + cost.generated, spent[1] + cost.prefilled, spent[2] + cost.cached]
         rollout = Rollout(
-            derive_id("rollout", group.id, f"{growing.stage}.{leaf.name}"),
+            id_family("rollout", group.id)(f"{growing.stage}.{leaf.name}"),
             group.task.id,
             leaf.path,
             leaf.stop,
             train_path=leaf.train_path,
             state_keys=leaf.state_keys,
             seed=leaf.seed,
-            cost=cost,
+            cost=leaf.cost + Cost(generated=spent[0], prefilled=spent[1], cached=spent[2]),
             times=Times(min(queued, default=0.0), max(generated, default=0.0)),
             meta=leaf.meta,
         )

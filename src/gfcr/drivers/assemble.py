@@ -17,7 +17,6 @@ from gfcr.engine.contract import Chunk, Prefilled, Request
 from gfcr.generate.growth import part
 from gfcr.types import Cost, LossRole, Node, Path, Rollout, Segment, SegmentKind, StopReason, Times, TokenSource
 
-POLICY = "policy"
 _VERSION = attrgetter("version")
 
 
@@ -107,6 +106,7 @@ class Growing:
             start += len(whole)
 
     def _segment(self, chunks: list[Chunk], version: int) -> Segment:
+        request = self.ask.request
         if len(chunks) == 1:
             ids, logprobs, tracks = chunks[0].ids, chunks[0].logprobs, chunks[0].tracks
         else:
@@ -117,10 +117,11 @@ class Growing:
             SegmentKind.ACTION,
             ids,
             logprobs,
-            author=POLICY,
+            turn=request.turn,
+            author=request.author,
             version=version,
             sampling=self.ask.request.sampling,
-            role=LossRole.RL,
+            role=LossRole.RL if request.trained else LossRole.NONE,
             source=TokenSource.SAMPLED,
             tracks=tracks,
         )

@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from gfcr.types import Path, Sampling, StopReason
+from gfcr.types import POLICY, Path, Sampling, StopReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,10 @@ class Request:
     ended request, or when the engine's room for it is full (a fork then computes its prefix itself)."""
     frees: bool = False
     """No other fork of `fork_of` follows; the driver ends it once this request is admitted."""
+    turn: int = 0
+    author: str = POLICY
+    trained: bool = True
+    """What its tokens' segments say; engines do not read these three."""
 
     @property
     def laws(self) -> tuple[Sampling, ...]:

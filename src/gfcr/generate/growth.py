@@ -17,7 +17,21 @@ from typing import Any, Protocol
 import numpy as np
 
 from gfcr.environments.acts import Act, Acted
-from gfcr.types import Cost, Drop, Node, Path, Role, Sampling, Segment, Signals, StepScore, StopReason, Verdict, path_length
+from gfcr.types import (
+    POLICY,
+    Cost,
+    Drop,
+    Node,
+    Path,
+    Role,
+    Sampling,
+    Segment,
+    Signals,
+    StepScore,
+    StopReason,
+    Verdict,
+    path_length,
+)
 
 # ---- what a growth wants -------------------------------------------------------------------------------------------------
 
@@ -40,6 +54,11 @@ class Sample:
     """Forks of it may follow."""
     strings: tuple[str, ...] = ()
     """Stop strings besides the recipe's."""
+    turn: int = 0
+    """Number of the turn it is part of, from 0."""
+    author: str = POLICY
+    trained: bool = True
+    """Whether its tokens are in the loss; False for an agent that does not learn."""
     frees: bool = False
     """No other fork of `fork_of` follows: what was computed for it may go once this one has taken it over."""
 

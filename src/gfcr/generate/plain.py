@@ -31,6 +31,8 @@ class Transcript:
 
     @property
     def said_last(self) -> str:
+        if self.messages and (last := self.messages[-1]).role == ASSISTANT:  # the usual case, at once
+            return text_of(last)
         return next((text_of(m) for m in reversed(self.messages) if m.role == ASSISTANT), "")
 
     def said(self, rollout: Rollout, calls: Sequence[ToolCall] = ()) -> Transcript:

@@ -7,12 +7,13 @@ from gfcr.types.decision import Decision
 from gfcr.types.group import Comparison, Credit, Drop, Group, GroupState, Member, Preference, Role
 from gfcr.types.ids import derive_id, frozen_array, id_family
 from gfcr.types.rollout import Node, Path, Rollout, Times, path_ids, path_length
-from gfcr.types.segment import LossRole, Sampling, Segment, SegmentKind, StopReason, TokenSource
+from gfcr.types.segment import POLICY, LossRole, Sampling, Segment, SegmentKind, StopReason, TokenSource
 from gfcr.types.signals import Signals, Span, Status, StepScore, Verdict
 from gfcr.types.task import Message, Origin, Part, PartKind, Task, ToolCall
 
 __all__ = [
     "COST_FIELDS",
+    "POLICY",
     "Artifact",
     "ArtifactKind",
     "Batch",

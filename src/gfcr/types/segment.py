@@ -15,6 +15,9 @@ import numpy as np
 
 from gfcr.types.ids import derive_id, frozen_array
 
+POLICY = "policy"
+"""Author of what the policy wrote, where nobody names its agents."""
+
 
 class SegmentKind(StrEnum):
     PROMPT = "prompt"

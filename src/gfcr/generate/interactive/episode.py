@@ -18,14 +18,12 @@ from gfcr.generate.growth import Copied, Given, Leaf, Lost, Outcome, Piece, Play
 from gfcr.generate.interactive.opening import opened
 from gfcr.generate.interactive.plan import Plan
 from gfcr.types import (
+    POLICY,
     Cost,
-    LossRole,
     Message,
-    Node,
     Part,
     PartKind,
     Path,
-    Segment,
     StepScore,
     StopReason,
     Verdict,
@@ -161,6 +159,9 @@ class Episode(Copied):
                 fork_at=self.fork_at if parent else 0,
                 retain=dialogue.turn + 1 < s.turns or plan.keeps,
                 strings=s.stops,
+                turn=dialogue.turn,
+                author=self.agent or POLICY,
+                trained=self.agent not in plan.untrained,
                 frees=bool(parent) and not plan.keeps,
             )
         ]
@@ -175,9 +176,6 @@ class Episode(Copied):
         self.length += new
         self.fork_at = self.length
         self.seed = self.seed or piece.seed
-        author, trained = self._author()
-        if author:
-            path = (*path[:known], *(_by(node, author, trained, dialogue.turn) for node in path[known:]))
         grown = dialogue.grown(path, piece.stop)
         said = self.plan.read(grown.said_last)
         if said.calls:
@@ -228,7 +226,7 @@ class Episode(Copied):
         messages = (*step.messages, *(self._instruction() if self.agent != before else ()))
         heard = dialogue
         if messages or not _plain(dialogue):
-            heard = dialogue.heard(messages, ENVIRONMENT)
+            heard = dialogue.heard(messages, ENVIRONMENT, f"{dialogue.path[-1].id}.{ENVIRONMENT}")
         more = sum([len(node.segment.ids) for node in heard.path[len(dialogue.path) :]])
         if self.plan.max_context is not None and self.length + more >= self.plan.max_context:
             return self._finish(StopReason.CONTEXT_FULL)
@@ -322,11 +320,6 @@ class Episode(Copied):
             )
         return name
 
-    def _author(self) -> tuple[str, bool]:
-        """(author of the turn, whether it is trained); an empty author leaves the segments as they were sampled."""
-        agent = self.plan.agents.get(self.agent)
-        return (agent.name, agent.trained) if agent is not None else (self.agent, True)
-
     def _instruction(self) -> tuple[Message, ...]:
         agent = self.plan.agents.get(self.agent)
         return () if agent is None or agent.says is None else (Message(agent.role, (Part(PartKind.TEXT, agent.says),)),)
@@ -335,9 +328,3 @@ class Episode(Copied):
 def _plain(dialogue: Dialogue) -> bool:
     """Whether turns may follow each other without anything between them: no template demands a header."""
     return not hasattr(dialogue, "chat")
-
-
-def _by(node: Node, author: str, trained: bool, turn: int) -> Node:
-    segment: Segment = node.segment
-    role = LossRole.RL if trained else LossRole.NONE
-    return replace(node, segment=replace(segment, author=author, role=role, turn=turn))

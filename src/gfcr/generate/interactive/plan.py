@@ -29,6 +29,7 @@ class Plan:
     again: Callable[[str, int], bool]
     max_context: int | None
     agents: Mapping[str, Agent]
+    untrained: frozenset[str]
 
     @property
     def keeps(self) -> bool:

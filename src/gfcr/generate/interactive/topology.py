@@ -83,6 +83,7 @@ class Interactive:
             self.build.again,
             self.build.max_context,
             self.agents,
+            frozenset(name for name, agent in self.agents.items() if not agent.trained),
         )
         return Episodes({str(i): Episode(plan, i, base) for i, base in enumerate(bases)})
 
