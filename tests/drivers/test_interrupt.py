@@ -210,3 +210,25 @@ def test_the_streaming_driver_is_interrupted_alike():
     got = rollouts(round_)
     assert {i: r.own_tokens().tolist() for i, r in got.items()} == {i: r.own_tokens().tolist() for i, r in wanted.items()}
     assert all([s.version for s in r.actions()] == list(range(len(list(r.actions())))) for r in got.values())
+
+
+@pytest.mark.parametrize("kind", ["scripted", "embedded"])
+def test_tokens_that_the_engine_had_not_handed_over_yet_are_kept(kind):
+    """A step without a limit hands over the tokens of those that ended; the others' come with the interruption."""
+    one, whole = made(kind), made(kind)
+    one.engine = ScriptedEngine() if kind == "scripted" else make_engine(slots=4)
+    wanted = rollouts(drive(whole, driver_of(whole), whole.round()))
+    driver, round_ = driver_of(one), one.round()
+    asks = round_.ask()
+    driver.submit(round_, asks)
+    driver.grow(round_)
+    assert one.engine.live() > 0 and not any(g.chunks for g in driver._growing.values() if g.stop is None)
+    driver.interrupt()
+    assert sum(g.generated for g in driver._growing.values()) == one.engine.usage().decoded
+    driver.go_on()
+    while one.engine.live():
+        driver.grow(round_)
+    driver.deliver(round_)
+    got = {r.id: r for g in round_.groups.values() for r in (m.rollout for m in g.members.values())}
+    assert {i: r.own_tokens().tolist() for i, r in got.items()} == {i: r.own_tokens().tolist() for i, r in wanted.items()}
+    assert round_.budget.spent == one.engine.usage().decoded
