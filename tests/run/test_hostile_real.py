@@ -163,7 +163,9 @@ def test_every_law_trains_on_the_probabilities_it_sampled_with(law: str, tmp_pat
         assert all("kept_mass" in s.tracks for s in segments)
         assert stats.get("train_ess", 1.0) > 1 - 1e-6  # the kept mass is put back: nothing is left between sampler and trainer
     if law == "penalties" and "train_ess" in stats:
-        assert batch is not None and np.isnan(batch.behaviour).all() and stats["train_ess"] is None and stats["train_ratio"] == 1
+        assert (
+            batch is not None and np.isnan(batch.behaviour).all() and stats["train_ess"] is None and stats["train_ratio"] == 1
+        )
     if law == "stop string":
         assert stats["stops"]["stop_string"] > 0 and stats["reward_mean"] == 0
     if batch is not None and law == "temperature .7":
