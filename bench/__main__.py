@@ -24,6 +24,7 @@ BENCHES = {
     "code_fuzz": "2,000 generated programs, each judged twice: hangs, crashes, leaks, two verdicts",
     "control": "the four-module recipe with shuffled rewards: nothing may be learnt",
     "pool_d": "plain GRPO on pool D, 350,000 tokens, 3 seeds",
+    "sampling": "pool D without training: temperatures, best of n and power sampling, accuracy and pass@k at their cost",
     "noise": "pool D on a verifier that errs, with and without correction, 5 arms, 3 seeds",
     "trl": "TRL's own GRPO against gfcr inside TRL and the reference trainer: CPU seconds to accuracy .7 on pool D",
     "verify_math": "the math verifier against math-verify 0.9, each in two killable processes: rows per CPU second, accuracy",

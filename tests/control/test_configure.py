@@ -10,6 +10,8 @@ from gfcr.control.configure.base import Change, configurator
 from gfcr.control.posterior import PosteriorSettings, PosteriorTable
 from gfcr.errors import ConfigError
 from gfcr.registry import Slot, find, settings_of
+from gfcr.run.metrics import step_metrics
+from gfcr.run.sampling_metrics import label
 from gfcr.types import Group, Member, Role, Rollout, Sampling, Signals, Status, StopReason, Verdict
 from lifecycle_cases import batch_of, lab, tasks
 
@@ -163,3 +165,13 @@ class Greedy:
 def test_more_tokens_than_planned_are_refused_whoever_asks():
     with pytest.raises(ConfigError, match=r"Greedy asks for answers of 512 tokens, generate\.max_tokens is 256"):
         configurator(Sampling(), 256, [Greedy()]).configure(group(), view())
+
+
+def test_metrics_tell_laws_kept_mass_and_distinct_answers():
+    made_ = lab("rrww", 1, control={"configure": {"name": "within", "points": [[2, 0.25]]}})
+    round_ = made_.drive()
+    row = step_metrics(list(round_.groups.values()), round_.decisions)
+    assert row["laws"] == {"temperature 0.25": pytest.approx(16 / 24), "temperature 1": pytest.approx(8 / 24)}
+    assert row["distinct_answers"] == 0.5 and row["kept_mass_mean"] is None  # two answers of four members
+    assert label(Sampling(0.7, top_p=0.9, banned=(1, 2))) == "temperature 0.7, top_p 0.9, 2 banned"
+    assert step_metrics([], [])["distinct_answers"] is None

@@ -14,6 +14,7 @@ from gfcr.filter.credit.gigpo import share_alone
 from gfcr.filter.steps import has_wrong_step
 from gfcr.generate.guidance.solutions import AUTHOR as SOLUTION
 from gfcr.run.ledger import Ledger
+from gfcr.run.sampling_metrics import sampling_metrics
 from gfcr.types import Decision, Drop, Group, GroupState, LossRole, Member, Role, SegmentKind, Status, StopReason
 
 
@@ -38,6 +39,7 @@ def step_metrics(groups: Sequence[Group], decisions: Sequence[Decision]) -> dict
         "response_length_mean": _mean(lengths),
         "response_length_p90": float(np.percentile(lengths, 90)) if lengths else None,
         "entropy_mean": float(np.nanmean(entropy)) if len(entropy) else None,
+        **sampling_metrics(closed),
         "share_truncated": _share(sum(m.rollout.stop.truncated for m in members), len(members)),
         "share_invalid": _share(statuses[Status.INVALID], len(members)),
         "share_unscorable": _share(statuses[Status.UNSCORABLE], len(members)),

@@ -139,13 +139,15 @@ class Episode(Copied):
         if room is not None and room < 1:
             return self._finish(StopReason.CONTEXT_FULL)
         tokens, self.limit = left, StopReason.MAX_TOKENS
-        if s.turn_tokens is not None and s.turn_tokens < left:
-            tokens, self.limit = s.turn_tokens, StopReason.MAX_TOKENS if s.cut == "end" else None
+        how = plan.how.turn(dialogue.turn)
+        turn = min(s.turn_tokens or left, how.max_tokens)
+        if turn < left:
+            tokens, self.limit = turn, StopReason.MAX_TOKENS if s.cut == "end" else None
         if room is not None and room < tokens:
             tokens, self.limit = room, StopReason.CONTEXT_FULL
         if plan.keeps:
             self.marks.append(Mark(dialogue, self.length, self.pieces, self.states, self.scores, self.fork_at, self.agent))
-        law, later = plan.how.at(self.used)
+        law, later = how.at(self.used)
         self.doing, self.began = "sample", self.length
         parent = self.pieces[-1] if self.pieces else ""
         return [
