@@ -27,7 +27,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 setup: $(VENV)/.ready
 
 quickstart: setup
-	$(BIN)/gfcr compare grpo quickstart --seeds 0 --out runs/quickstart
+	$(BIN)/gfcr compare grpo quickstart --set tasks.pool=MIX --seeds 0 --out runs/quickstart
 
 # reasoning-gym needs a C compiler (pycosat), which not every machine has; without it its tests are skipped and say so.
 $(VENV)/.extras: $(VENV)/.ready

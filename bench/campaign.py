@@ -28,7 +28,7 @@ class Pool(NamedTuple):
     """Pool of the tasks; None = the comparison has its name."""
 
 
-SELECTING = ("grpo", "dapo", "informative", "quickstart")
+SELECTING = ("grpo", "dapo", "informative", "four_modules")
 TREES = ("grpo", "treepo", "treerl", "treerpo")
 GUIDANCE = ("grpo", "ar3po", "reflect", "hint", "reference", "sft_reference")
 """From the policy's own means to the task's solution; the last is the supervised control."""

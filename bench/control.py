@@ -19,7 +19,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/bench-control"))
     parser.add_argument("--seeds", default="0,1,2")
     args = parser.parse_args()
-    compare(args.out, ["quickstart"], args.seeds, "--set", "run.shuffle_rewards=true")
+    compare(args.out, ["four_modules"], args.seeds, "--set", "run.shuffle_rewards=true")
     drift = {}
     for metrics in sorted(args.out.rglob("metrics.jsonl")):
         measured = [r["heldout_accuracy"] for r in rows(metrics.parent) if r["heldout_accuracy"] is not None]

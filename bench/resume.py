@@ -80,7 +80,7 @@ def play(path: Path, overrides: Sequence[str] = (), failpoint: str | None = None
         if RunDirectory.exists(path):
             session = Session.resume(path)
         else:
-            session = Session.create(load("quickstart", overrides), seed, path)
+            session = Session.create(load("four_modules", overrides), seed, path)
         session.run()
     except GfcrError as error:
         print(f"  {error}".replace("\n", "\n  "), file=sys.stderr)

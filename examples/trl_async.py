@@ -1,7 +1,7 @@
 """TRL's AsyncGRPOTrainer without a vLLM server: gfcr's rounds and embedded engine as its rollout worker.
 
 pip install "gfcr[trl]"
-python examples/trl_async.py [--out DIR] [--recipe quickstart] [--set KEY=VALUE ...]
+python examples/trl_async.py [--out DIR] [--recipe four_modules] [--set KEY=VALUE ...]
 """
 
 from common import arguments, report
@@ -10,7 +10,7 @@ from trl.experimental.async_grpo import AsyncGRPOTrainer
 from gfcr.integrations.trl import GfcrRolloutWorker, async_grpo_config
 from gfcr.recipe import load
 
-chosen = arguments("quickstart", "runs/trl-async")
+chosen = arguments("four_modules", "runs/trl-async")
 machine = {"use_cpu": True, "bf16": False, "report_to": [], "save_strategy": "no", "logging_steps": 10}
 
 recipe = load(chosen.recipe, ["tasks.pool=D", "budget.tokens=20000", "train.kl=0", *chosen.set])

@@ -1,7 +1,7 @@
 """TRL's GRPOTrainer with gfcr's rounds: every method of the recipe is at work, the loss and the optimiser are TRL's.
 
     pip install "gfcr[trl]"
-    python examples/trl_trainer.py [--out DIR] [--recipe quickstart] [--set KEY=VALUE ...]
+    python examples/trl_trainer.py [--out DIR] [--recipe four_modules] [--set KEY=VALUE ...]
 
 Stop it when you like and start it again: it goes on where it was, inside a generation batch too.
 """
@@ -11,7 +11,7 @@ from common import arguments, report
 from gfcr.integrations.trl import GfcrGRPOTrainer, grpo_config
 from gfcr.recipe import load
 
-chosen = arguments("quickstart", "runs/trl-trainer")
+chosen = arguments("four_modules", "runs/trl-trainer")
 machine = {"use_cpu": True, "bf16": False, "report_to": [], "save_steps": 10, "save_total_limit": 2}
 
 # These five lines are all there is to it.

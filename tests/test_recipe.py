@@ -293,7 +293,7 @@ def test_missing_and_broken_files_are_refused_with_the_remedy(tmp_path):
 def test_the_readme_shows_the_shipped_recipe_and_its_swaps_compose():
     text = (Path(__file__).parents[1] / "README.md").read_text()
     shown = tomllib.loads(re.search(r"```toml\n(.*?)```", text, re.DOTALL)[1])
-    assert parse(shown).frozen() == load("quickstart").frozen()
+    assert parse(shown).frozen() == load("four_modules").frozen()
     for section, swap in (("filter", 'credit = { name = "rloo" }'), ("control", 'allocate = { name = "staged" }')):
         assert f"`{swap}`" in text
         assert check_recipe(parse({**shown, section: {**shown[section], **tomllib.loads(swap)}})) == []

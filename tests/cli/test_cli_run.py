@@ -36,7 +36,7 @@ TINY = [
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
     """A finished run, and what it wrote on stdout and stderr."""
     directory = tmp_path_factory.mktemp("cli") / "run"
-    result = CliRunner().invoke(app, ["run", "quickstart", "--out", str(directory), "--seed", "3", *TINY, "--json"])
+    result = CliRunner().invoke(app, ["run", "four_modules", "--out", str(directory), "--seed", "3", *TINY, "--json"])
     assert result.exit_code == 0, result.output
     return directory, result.stdout, result.stderr
 

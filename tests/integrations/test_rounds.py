@@ -138,10 +138,10 @@ def test_every_end_has_a_reason(tmp_path):
 @pytest.mark.parametrize(
     ("recipe", "overrides", "need"),
     [
-        ("quickstart", [], Need.INJECTED),
-        ("quickstart", [], Need.SELECTION),
-        ("quickstart", [], Need.UNEVEN),
-        ("quickstart", [], Need.DROPPED),
+        ("four_modules", [], Need.INJECTED),
+        ("four_modules", [], Need.SELECTION),
+        ("four_modules", [], Need.UNEVEN),
+        ("four_modules", [], Need.DROPPED),
         ("dapo", [], Need.UNEVEN),
         ("grpo", [], Need.CREDIT),
         ("trl_grpo", ["filter.credit=rloo"], Need.CREDIT),
@@ -158,7 +158,7 @@ def test_a_rollout_function_refuses_what_trl_has_no_place_for(recipe, overrides,
 
 
 def test_what_each_way_carries_is_let_through():
-    for name in ("quickstart", "grpo", "ar3po", "informative", "trl_grpo", "dapo"):
+    for name in ("four_modules", "grpo", "ar3po", "informative", "trl_grpo", "dapo"):
         refuse(load(name), exporters.TRAINER)
         refuse(load(name), exporters.WORKER)
     refuse(load("trl_grpo"), exporters.ROLLOUT_FUNC)

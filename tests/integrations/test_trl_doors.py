@@ -34,7 +34,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def test_the_trainer_publishes_its_own_weights_and_ends_with_the_budget(tmp_path):
-    chosen = recipe("quickstart", "tasks.pool=D")
+    chosen = recipe("four_modules", "tasks.pool=D")
     trainer = GfcrGRPOTrainer(chosen, args=grpo_config(chosen, str(tmp_path), **CPU | SAVE), seed=3)
     before = lab_model()
     trainer.train()
@@ -174,7 +174,7 @@ def async_trainer(worker, place, **settings):
 
 @pytest.mark.parametrize("background", [False, True])
 def test_the_worker_feeds_trls_asynchronous_trainer_to_the_end_of_the_budget(background, tmp_path):
-    worker = GfcrRolloutWorker(recipe("quickstart", "tasks.pool=D", "budget.steps=3"), seed=1, background=background)
+    worker = GfcrRolloutWorker(recipe("four_modules", "tasks.pool=D", "budget.steps=3"), seed=1, background=background)
     start = torch.cat([p.flatten() for p in lab_model().parameters()])
     trainer = async_trainer(worker, tmp_path, max_steps=50)
     trainer.train()

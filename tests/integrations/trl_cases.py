@@ -99,7 +99,7 @@ def play_ours(place: Path, overrides: tuple[str, ...], save_steps: int, kill_at:
             if kill_at and at_save and state.global_step == kill_at:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    chosen = load("quickstart", list(overrides))
+    chosen = load("four_modules", list(overrides))
     args = grpo_config(chosen, str(place / "out"), **CPU | {"save_strategy": "steps", "save_steps": save_steps})
     trainer = Logged(chosen, args=args, seed=1, run_dir=place / "rounds", callbacks=[Kill()])
     trainer.train(resume_from_checkpoint=resume)

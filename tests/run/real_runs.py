@@ -15,7 +15,7 @@ from gfcr.run.session import Session
 from gfcr.types import StopReason
 
 
-def create(path: Path, *overrides: str, recipe: str = "quickstart", seed: int = resume.SEED) -> Session:
+def create(path: Path, *overrides: str, recipe: str = "four_modules", seed: int = resume.SEED) -> Session:
     """A small run, not yet running."""
     import torch
 

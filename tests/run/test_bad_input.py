@@ -26,7 +26,7 @@ FOREIGN = json.dumps({"prompt": "Was ist 2 + 2?", "answer": "4"}) + "\n"
 def refused(tmp_path: Path, gfcr_cli: Callable[..., str]) -> Callable[..., str]:
     """`refused(*overrides)`: what `gfcr run` says; it must refuse and leave no directory."""
 
-    def call(*overrides: str, recipe: str = "quickstart", out: Path | None = None) -> str:
+    def call(*overrides: str, recipe: str = "four_modules", out: Path | None = None) -> str:
         where = out or tmp_path / "run"
         given = [*resume.small(tmp_path), "budget.steps=2", *overrides]
         said = gfcr_cli(1, "run", recipe, "--out", str(where), *[part for item in given for part in ("--set", item)])
@@ -187,7 +187,7 @@ def test_recipe_names(tmp_path: Path, gfcr_cli: Callable[..., str]) -> None:
 
 
 def test_seeds(tmp_path: Path, gfcr_cli: Callable[..., str]) -> None:
-    assert "--seed" in gfcr_cli(2, "run", "quickstart", "--out", str(tmp_path / "run"), "--seed", "-1")
+    assert "--seed" in gfcr_cli(2, "run", "four_modules", "--out", str(tmp_path / "run"), "--seed", "-1")
 
 
 def test_a_missing_extra_is_named(tmp_path: Path, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,7 +52,7 @@ def test_a_model_of_nan_ends_futile_with_its_causes(tmp_path: Path, gfcr_cli: Ca
     model = with_weights(tmp_path / "model", lambda t: t * float("nan"))
     overrides = [*resume.small(tmp_path), f"model.path={model}", "budget.steps=50", "control.max_empty=3", "control.retries=1"]
     path = tmp_path / "run"
-    said = gfcr_cli(1, "run", "quickstart", "--out", str(path), *[part for item in overrides for part in ("--set", item)])
+    said = gfcr_cli(1, "run", "four_modules", "--out", str(path), *[part for item in overrides for part in ("--set", item)])
     assert "3 rounds in a row had nothing to train on" in said and "requests fail or cannot be judged" in said
     found = rows(path)
     assert len(found) == 4 and found[-1]["tokens_generated"] == 0 and found[0]["heldout_accuracy"] is None
@@ -131,7 +131,7 @@ def test_other_models(make: Callable[[bool], Any], tie: bool, tmp_path: Path, gf
         shutil.copy(CHECKPOINT / name, place / name)
     # nobody solves a task by chance: what is to be learnt is to state a result at all
     overrides = [*resume.small(tmp_path), f"model.path={place}", "budget.steps=2", "filter.admission.invalid_reward=-1"]
-    gfcr_cli(0, "run", "quickstart", "--out", str(path), *[part for item in overrides for part in ("--set", item)])
+    gfcr_cli(0, "run", "four_modules", "--out", str(path), *[part for item in overrides for part in ("--set", item)])
     assert [row["version"] for row in rows(path)] == [0, 1, 2]
     before, after = load_file(place / "model.safetensors"), load_file(path / "checkpoints" / "2" / "model.safetensors")
     assert any((before[name] != after[name]).any() for name in before)

@@ -70,7 +70,7 @@ def test_ctrl_c_leaves_a_resumable_run_and_the_hash_seed_does_not_matter(
     place: Path, uncut: dict[str, Any], tmp_path: Path, gfcr_cli: Any
 ) -> None:
     path = tmp_path / "run"
-    command = cli("run", "quickstart", "--out", str(path), "--seed", str(resume.SEED), *sets([*resume.small(place), EVERY]))
+    command = cli("run", "four_modules", "--out", str(path), "--seed", str(resume.SEED), *sets([*resume.small(place), EVERY]))
     process = subprocess.Popen(command, env=environment(PYTHONHASHSEED="1"), stderr=subprocess.PIPE, text=True)
     rows = path / "metrics.jsonl"
     for _ in range(12_000):

@@ -56,7 +56,7 @@ def test_a_worker_that_is_killed_again_and_again_ends_the_run_with_the_reason(
     overrides, expected = uncut
     path = tmp_path / "run"
     sets = [part for one in overrides for part in ("--set", one)]
-    command = [sys.executable, "-m", "gfcr", "run", "quickstart", "--out", str(path), "--seed", str(resume.SEED), *sets]
+    command = [sys.executable, "-m", "gfcr", "run", "four_modules", "--out", str(path), "--seed", str(resume.SEED), *sets]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     killed: set[int] = set()
@@ -130,10 +130,10 @@ def test_the_number_of_workers_belongs_to_the_run(tmp_path: Path) -> None:
     """A directory made with one worker is not silently continued with two, and the scripted engine has none."""
     from gfcr.build import check_recipe
 
-    recipe = load("quickstart", ["engine.workers=2", "engine.name=scripted"])
+    recipe = load("four_modules", ["engine.workers=2", "engine.name=scripted"])
     (found,) = [f for f in check_recipe(recipe) if f.rule == "workers"]
     assert "only the embedded engine on the CPU has workers" in found.why
-    assert not [f for f in check_recipe(load("quickstart", ["engine.workers=2"])) if f.rule == "workers"]
+    assert not [f for f in check_recipe(load("four_modules", ["engine.workers=2"])) if f.rule == "workers"]
     session = real_runs.create(tmp_path / "run", "budget.steps=1")
     session.close()
     directory = RunDirectory.open(tmp_path / "run")

@@ -141,10 +141,10 @@ def test_what_cannot_work_is_refused(monkeypatch):
     with pytest.raises(ConfigError, match="ties to its head"):
         adapted(lora={"targets": ["q_proj", "embed_tokens"]})
     with pytest.raises(ConfigError, match="dropout"):
-        load("quickstart", ["train.lora.dropout=0.1"])
+        load("four_modules", ["train.lora.dropout=0.1"])
     with pytest.raises(ConfigError, match=r"train\.lora\.r"):
-        load("quickstart", ["train.lora.r=0"])
+        load("four_modules", ["train.lora.r=0"])
     monkeypatch.setitem(sys.modules, "peft", None)
-    for needs in (lambda: preflight(load("quickstart", ["train.lora.r=4"])), adapted):
+    for needs in (lambda: preflight(load("four_modules", ["train.lora.r=4"])), adapted):
         with pytest.raises(MissingExtra, match=r"gfcr\[lora\]"):
             needs()

@@ -31,8 +31,9 @@ HARD_SCREENS = ((24, 1), (96, 2))
 pass rate of .07 on fresh samples, because the screening samples themselves are biased low."""
 HARD_SIZE = 128
 """Tasks kept at most, the first ones."""
-MIX_PART = 128
-"""Tasks of each of MIX's four kinds."""
+MIX_PARTS = {"easy": (192, 1, 1), "impossible": (192, 16, 16), "informative": (64, 3, 8)}
+"""Of each kind of MIX's tasks from B3: how many, and their steps from and to; the hard ones are MIX_HARD of HARD's."""
+MIX_HARD = 64
 
 
 def draw(purpose: str, lengths: Sequence[int], taken: set[str]) -> list[Program]:
@@ -101,11 +102,9 @@ def screen(checkpoint: Path, taken: set[str]) -> list[tuple[str, str]]:
 
 
 def mixed() -> list[tuple[str, str]]:
-    """MIX: MIX_PART tasks each of one step, of sixteen, hard and informative ones, from B3 and HARD."""
-    lengths = {"easy": (1, 1), "impossible": (16, 16), "informative": (3, 8)}
-    parts = [[t for t in load_pool("B3") if low <= t.meta["length"] <= high][:MIX_PART] for low, high in lengths.values()] + [
-        load_pool("HARD")[:MIX_PART]
-    ]
+    """MIX: MIX_PARTS of B3 and MIX_HARD of HARD, the first ones of each."""
+    parts = [[t for t in load_pool("B3") if low <= t.meta["length"] <= high][:n] for n, low, high in MIX_PARTS.values()]
+    parts.append(load_pool("HARD")[:MIX_HARD])
     found = [(str(t.prompt), t.reference["final"]) for part in parts for t in part]
     return [found[i] for i in generator(SEED, "programs.freeze", "MIX").permutation(len(found))]
 

@@ -1,8 +1,8 @@
 """The lab's frozen task sets.
 
 Pools to train on: D (graded, L 1..8), B1 (skewed, with broken keys), B2 (all informative), B3 (skewed: too easy, impossible,
-few informative), HARD (L 5..8, screened with the shipped checkpoint to a pass rate of about .02), MIX (a quarter each of too easy,
-impossible, hard and informative ones, taken from B3 and HARD). Each has a held-out set of clean tasks (MIX has B3's), D a second one
+few informative), HARD (L 5..8, screened with the shipped checkpoint to a pass rate of about .02), MIX (three in eight
+each too easy and impossible, one in eight each hard and informative, taken from B3 and HARD). Each has a held-out set of clean tasks (MIX has B3's), D a second one
 of longer programs (`D-long`). `freeze` is the script that made the files.
 
 Invariants: a file is read only when its SHA-256 is the one recorded beside it; no prompt occurs twice, neither in a set nor in

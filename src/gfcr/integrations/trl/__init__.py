@@ -1,7 +1,7 @@
 """TRL 1.16: gfcr's rounds inside TRL's trainers (docs/trl.md).
 
     from gfcr.integrations.trl import GfcrGRPOTrainer, grpo_config
-    trainer = GfcrGRPOTrainer("quickstart", args=grpo_config("quickstart", "out"))
+    trainer = GfcrGRPOTrainer("four_modules", args=grpo_config("four_modules", "out"))
     trainer.train()
 
 Invariant: importing this package loads neither torch nor TRL; a missing TRL is an error that names the extra.

@@ -1,6 +1,6 @@
 """TRL's GRPOTrainer, fed by gfcr's rounds.
 
-    trainer = GfcrGRPOTrainer("quickstart", args=grpo_config("quickstart", "out"))
+    trainer = GfcrGRPOTrainer("four_modules", args=grpo_config("four_modules", "out"))
     trainer.train(resume_from_checkpoint=True)
 
 TRL keeps what is TRL's: the model, the optimiser, the loss and its options, callbacks, logging, checkpoints. gfcr decides which

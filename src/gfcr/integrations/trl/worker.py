@@ -1,7 +1,7 @@
 """A rollout worker for TRL's AsyncGRPOTrainer, with gfcr's rounds and engine in place of a vLLM server.
 
-    worker = GfcrRolloutWorker("quickstart")
-    trainer = AsyncGRPOTrainer(worker.model_path, args=async_grpo_config("quickstart", "out"), train_dataset=worker.dataset,
+    worker = GfcrRolloutWorker("four_modules")
+    trainer = AsyncGRPOTrainer(worker.model_path, args=async_grpo_config("four_modules", "out"), train_dataset=worker.dataset,
                                rollout_worker=worker, weight_transfer=worker, callbacks=[worker.callback])
 
 The object is both TRL's `RolloutWorkerProtocol` and its `WeightTransferProtocol`. A round runs when the trainer asks for a sample
