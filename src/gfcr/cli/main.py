@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import typer
 
-from gfcr.cli import catalog, compare, engine, report, run, tasks, verify
+from gfcr.cli import catalog, compare, engine, report, run, sample, tasks, verify
 
 app = typer.Typer(
     name="gfcr",
@@ -39,6 +39,7 @@ def _main(
 app.command("run")(run.run)
 app.command("resume")(run.resume)
 app.command("compare")(compare.compare)
+app.command("sample")(sample.sample)
 app.command("report")(report.report)
 app.command("verify")(verify.verify)
 app.command("tasks")(tasks.tasks)

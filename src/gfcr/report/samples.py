@@ -105,7 +105,7 @@ def _sample(member: Member, decode: Decode, largest: float) -> Sample:
     rollout, signals = member.rollout, member.signals
     outcome = {True: "right", False: "wrong", None: "unscored"}[signals.correct]
     credit = member.credit
-    advantage = "none: not in the loss" if credit is None else _worth(credit)
+    advantage = "none: not in the loss" if credit is None else worth(credit)
     verdict = signals.verdict
     facts = [
         ("reward", "–" if signals.reward is None else f"{signals.reward:g}"),
@@ -121,7 +121,7 @@ def _sample(member: Member, decode: Decode, largest: float) -> Sample:
     return Sample(f"{outcome}{', ' + title if title else ''}", outcome, facts, _tokens(member, decode, largest))
 
 
-def _worth(credit: Credit) -> str:
+def worth(credit: Credit) -> str:
     """A credit in a few words."""
     if credit.rewards is not None:
         return f"by the critic, from rewards of {float(np.sum(credit.rewards)):+.3f}"
