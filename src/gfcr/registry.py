@@ -222,7 +222,10 @@ INDEX: dict[Slot, dict[str, str]] = {
         "uncertain": "gfcr.control.configure.tasks:Uncertain",
     },
     Slot.STOP: {},
-    Slot.REFILL: {"dynamic-sampling": "gfcr.control.refill:DynamicSampling"},
+    Slot.REFILL: {
+        "dynamic-sampling": "gfcr.control.refill:DynamicSampling",
+        "reward-spread": "gfcr.control.spread:RewardSpread",
+    },
     Slot.OFF_POLICY: {},
     Slot.MIX: {},
     Slot.FAILURES: {

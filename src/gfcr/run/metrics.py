@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from gfcr.control.spread import spread
 from gfcr.filter.credit.gigpo import share_alone
 from gfcr.filter.steps import has_wrong_step
 from gfcr.generate.guidance.solutions import AUTHOR as SOLUTION
@@ -32,6 +33,7 @@ def step_metrics(groups: Sequence[Group], decisions: Sequence[Decision]) -> dict
     count = Counter(f"{d.slot}:{d.action}" for d in decisions)
     return {
         "reward_mean": _mean(rewards),
+        "reward_std_in_groups": _mean([s for g in closed if (s := spread(g)) is not None]),
         "share_all_wrong": _share(kinds["all_wrong"], len(closed)),
         "share_mixed": _share(kinds["mixed"], len(closed)),
         "share_all_right": _share(kinds["all_right"], len(closed)),

@@ -42,6 +42,8 @@ class Drop(StrEnum):
     ZERO_VARIANCE = "zero_variance"
     SURPLUS = "surplus"
     """Its group was beyond the batch size (dynamic sampling)."""
+    LOW_SPREAD = "low_spread"
+    """Its group's rewards differ less than those of others (StarPO-S)."""
     OVERLONG = "overlong"
     REPLACED = "replaced"
     """An injected member took its place."""
