@@ -6,6 +6,7 @@ answer is cut by its limit.
 
 from __future__ import annotations
 
+import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -101,6 +102,23 @@ class Talker:
 
     def close(self) -> None:
         self.closed["closed"] += 1
+
+
+@method("sleeper", Slot.ENVIRONMENT, title="for tests", criterion="reliability", faithfulness=Faithfulness.OURS)
+class Sleeper(Talker):
+    """In threads; the n-th that was begun sleeps at its n-th turn alone."""
+
+    name, quick = "sleeper", False
+
+    def reset(self, task: Task, seed: int) -> Step:
+        step = super().reset(task, seed)
+        self.number = len(self.begun) - 1
+        return step
+
+    def step(self, said: Said) -> Step:
+        if len(self.said) == self.number:
+            time.sleep(self.settings.seconds)
+        return super().step(said)
 
 
 def told(text: str) -> tuple[Message, ...]:

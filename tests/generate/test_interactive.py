@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
 from gfcr.domains.programs.tokenizer import decode
+from gfcr.drivers.stream import StreamDriver
+from gfcr.drivers.wave import WaveDriver
 from gfcr.run.ledger import Ledger
 from gfcr.types import Drop, SegmentKind, StopReason, Task, path_ids
 from interactive_cases import TOKENIZER, Talker, turns
@@ -212,6 +216,27 @@ def test_agents_speak_in_turn_and_only_the_trained_ones_learn():
     ]
     batch = batch_of(round_)
     assert decode(batch.input_ids[: batch.offsets[1]][batch.rl_mask[: batch.offsets[1]]].tolist()) == "a2#k"
+
+
+def test_a_slow_environment_holds_up_its_own_rollout_alone():
+    """Four rollouts of five turns, each asleep at a turn of its own: in waves everybody waits for all of them, completion by completion
+    nobody waits for another; what is said and learnt is the same."""
+    line, table = "a+?00", {}
+    for turn in range(5):
+        said = "#k$" if turn == 4 else "a$"
+        table[line] = said
+        line += said + "b"
+    took, said = {}, {}
+    for kind, driver in (("waves", WaveDriver), ("stream", lambda e, c, j, h: StreamDriver(e, c, e.now, j, h))):
+        environment = {"name": "interactive_cases:Sleeper", "seconds": 0.4}
+        made = turns(table, ONE, environment, topology={"k": 4}, control={"groups": 1})
+        started = time.monotonic()
+        round_ = made.drive(driver)
+        took[kind] = time.monotonic() - started
+        said[kind] = {m.rollout.id: (text(m), m.signals.correct) for m in members(round_)}
+        made.host.close()
+    assert said["waves"] == said["stream"] and len(said["stream"]) == 4
+    assert took["waves"] > 1.6 and took["stream"] < 1.2, took
 
 
 def test_a_lost_request_gives_the_rollout_up_and_ends_its_session():

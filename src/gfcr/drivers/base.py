@@ -129,17 +129,12 @@ class Driver:
         self._sessions.clear()
 
     def answer(self, round_: Round, asks: Sequence[Ask]) -> None:
-        """Judge, compare and score what the round asks for, and tell what its acts came to. All judgements are asked for at once and
-        told in ask order."""
+        """Judge, compare and score what the round asks for. All judgements are asked for at once and told in ask order."""
         scores: list[ScoreAsk] = []
         judged = [ask for ask in asks if isinstance(ask, JudgeAsk)]
         given = {ask.rollout.id: ask.given for ask in judged if ask.given is not None}
         signals = iter(self.cascade.judge_all([(ask.task, ask.rollout) for ask in judged], self.training, given))
         for ask in asks:
-            if isinstance(ask, PlayAsk):
-                if (playing := self._playing.pop(ask.id, None)) is not None:
-                    round_.tell(Answered(ask.id, playing.result()))
-                continue
             if isinstance(ask, JudgeAsk):
                 round_.tell(Judged(ask.id, next(signals)))
             elif isinstance(ask, CompareAsk):
@@ -150,6 +145,13 @@ class Driver:
         for ask in scores:
             logprobs = found.get(ask.id)
             round_.tell(Failed(ask.id, "lost: the engine gave no scores") if logprobs is None else Scored(ask.id, logprobs))
+
+    def played(self, round_: Round, patient: bool) -> int:
+        """Tell what acts came to, in ask order: `patient`, of all that were begun; else of those that are over. Returns how many."""
+        over = [name for name, playing in self._playing.items() if patient or playing.done()]
+        for name in over:
+            round_.tell(Answered(name, self._playing.pop(name).result()))
+        return len(over)
 
     def _compare(self, ask: CompareAsk) -> Compared | Failed:
         try:

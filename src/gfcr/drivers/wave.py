@@ -41,4 +41,5 @@ class WaveDriver(Driver):
             while self.engine.live():
                 self.grow(round_)
             self.deliver(round_)
+            self.played(round_, patient=True)
             self.answer(round_, asks)
