@@ -39,6 +39,8 @@ class Proxy:
         """`delays`: most replies that are held back, because each costs the engine's whole patience."""
         self.upstream, self.share, self.delays, self.twice = port, share, delays, twice
         self.random = random.Random(seed)
+        self.turn = 0
+        """Kind that comes next."""
         self.injected: Counter[str] = Counter()
         self.loop = asyncio.new_event_loop()
         self.port = 0
@@ -81,9 +83,9 @@ class Proxy:
                 and reply.startswith(b"HTTP/1.1 200")
                 and self.random.random() < self.share
             ):
-                kind = self.random.choice(KINDS)
-                if kind in STREAMED and not tokens:
-                    kind = "json"
+                kind = "json"
+                if tokens or KINDS[self.turn] not in STREAMED:  # in turn: every kind comes, whatever the timing
+                    kind, self.turn = KINDS[self.turn], (self.turn + 1) % len(KINDS)
                 if kind == "delay" and self.injected[kind] >= self.delays:
                     kind = "drop"
                 self.injected[kind] += 1
