@@ -1,8 +1,9 @@
 """Rules about environments: one test each."""
 
+from dataclasses import replace
 from pathlib import Path
 
-from compose_cases import real, rules
+from compose_cases import made, real, rules
 from gfcr import compose
 from gfcr.registry import Slot
 
@@ -17,6 +18,19 @@ def test_environment_unplayed():
 def test_environment_missing():
     assert rules(real(Slot.TOPOLOGY, "interactive")) == ["environment_missing"]
     assert rules(real(Slot.TOPOLOGY, "group")) == []
+
+
+def test_snapshots_missing():
+    found, settings = made(Slot.ENVIRONMENT)
+    forgets = replace(found, cls=type("Forgets", (), {"snapshots": False})), settings
+    tree, turns = real(Slot.TOPOLOGY, "tree-grpo"), real(Slot.TOPOLOGY, "interactive")
+    assert rules(forgets, tree) == rules(forgets, real(Slot.TOPOLOGY, "interactive", back="invalid")) == ["snapshots_missing"]
+    assert (
+        rules(forgets, turns)
+        == rules(CALCULATOR, tree)
+        == rules(CALCULATOR, real(Slot.TOPOLOGY, "interactive", back="wrong"))
+        == []
+    )
 
 
 def test_every_file_of_rules_is_registered():

@@ -8,6 +8,7 @@ from gfcr.recipe import parse
 from gfcr.registry import Slot
 
 TREES = [real(Slot.TOPOLOGY, name) for name in ("treepo", "treerl", "treerpo")]
+TURNS = [real(Slot.TOPOLOGY, "tree-grpo"), real(Slot.ENVIRONMENT, "registers")]
 each = pytest.mark.parametrize("tree", TREES, ids=lambda t: t[0].name)
 
 
@@ -32,6 +33,14 @@ def test_trees_of_a_fixed_shape_want_their_own_number_of_rollouts():
     assert rules(TREES[0], uneven) == rules(TREES[0], real(Slot.ALLOCATE, "staged")) == []
     for tree in TREES[1:]:
         assert rules(tree, uneven) == rules(tree, real(Slot.ALLOCATE, "staged")) == ["fixed_shape"]
+
+
+def test_trees_of_turns_are_trees_and_want_an_environment():
+    assert rules(*TURNS) == rules(*TURNS, real(Slot.CREDIT, "tree-grpo")) == rules(*TURNS, real(Slot.CREDIT, "treerl")) == []
+    assert rules(TURNS[0]) == ["environment_missing"]
+    assert rules(*TURNS, real(Slot.CREDIT, "seed-grpo")) == ["answers_not_independent"]
+    assert rules(*TURNS, real(Slot.CREDIT, "pass-at-k")) == ["iid_broken"]
+    assert rules(*TURNS, real(Slot.ALLOCATE, "staged")) == ["fixed_shape"]
 
 
 @each

@@ -26,6 +26,21 @@ def environment_unplayed(facts: Facts) -> Finding | None:
 
 
 @rule
+def snapshots_missing(facts: Facts) -> Finding | None:
+    needs = facts.having("needs: snapshots")
+    plain = [
+        found.name for found, _ in facts.methods if found.slot is Slot.ENVIRONMENT and not getattr(found.cls, "snapshots", True)
+    ]
+    if not needs or not plain:
+        return None
+    return Finding(
+        "snapshots_missing",
+        f"{needs[0]} begins again where a rollout stood before, and generate.environment {plain[0]!r} cannot keep its state",
+        'name an environment with snapshots (registers, calculator), or let rollouts end where they go: {name = "interactive"}',
+    )
+
+
+@rule
 def environment_missing(facts: Facts) -> Finding | None:
     needs = facts.having(NEEDS)
     if not needs or any(found.slot is Slot.ENVIRONMENT for found, _ in facts.methods):

@@ -119,6 +119,7 @@ INDEX: dict[Slot, dict[str, str]] = {
         "treerl": "gfcr.generate.trees.treerl:TreeRLTopology",
         "treerpo": "gfcr.generate.trees.treerpo:TreeRPOTopology",
         "best-first": "gfcr.generate.trees.best_first:BestFirst",
+        "tree-grpo": "gfcr.generate.trees.agents:TreeGRPO",
         "interactive": "gfcr.generate.interactive.topology:Interactive",
         "n-best": "gfcr.generate.sampling.nbest:NBest",
         "power": "gfcr.generate.sampling.power:PowerSampling",

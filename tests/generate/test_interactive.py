@@ -162,7 +162,7 @@ def test_going_back_at_a_wrong_verdict():
     made = turns(table, ONE, topology={"k": 1, "back": "wrong", "back_turns": 2})
     round_ = made.drive()
     assert text(only(round_)) == "ob#k" and only(round_).signals.correct and dict(round_.failed) == {"taken_back": 5}
-    assert made.recipe.methods()[0][1].traits() == {"breaks: iid group"}
+    assert made.recipe.methods()[0][1].traits() == {"breaks: iid group", "needs: snapshots"}
 
 
 def test_a_dead_session_begins_anew_and_its_tokens_are_discarded():

@@ -45,14 +45,14 @@ class Watching:
         return costs
 
 
-def round_of(topology, *overrides):
+def round_of(topology, *overrides, base="grpo"):
     torch.set_num_threads(1)
-    recipe = load("grpo", ["tasks.pool=D", f"generate.topology={topology}", "control.groups=6", *overrides])
+    recipe = load(base, ["tasks.pool=D", f"generate.topology={topology}", "control.groups=6", *overrides])
     parts = build(recipe, 3)
     engine = Watching(parts.engine)
     view = View(0, 0, 3, parts.slots.posterior, parts.slots.memory)
     round_ = Round(0, parts.slots, parts.round_settings, view, Budget(None), parts.renderer, parts.stop)
-    WaveDriver(engine, parts.cascade).drive(round_)
+    WaveDriver(engine, parts.cascade, None, parts.host).drive(round_)
     return round_, engine
 
 
@@ -96,3 +96,29 @@ def test_the_log_probabilities_of_a_leaf_are_those_of_its_whole_text(name):
         sampled.append(np.concatenate([s.logprobs for s in rollout.actions()]))
     for score, ours in zip(engine.score(items), sampled, strict=True):
         assert score.logprobs[-len(ours) :] == pytest.approx(ours, abs=5e-5)
+
+
+def test_trees_of_turns_compute_a_step_once_and_their_log_probabilities_are_the_models_own():
+    topology = "{name = 'tree-grpo', expand = 3, rounds = 2, keep = 4, turns = 12, turn_tokens = 4}"
+    round_, engine = round_of(topology, base="tree_grpo")
+    leaves = [m.rollout for g in round_.groups.values() for m in g.members.values()]
+    assert len(leaves) == 6 * 8
+    forks = [r for r in engine.requests.values() if r.fork_of]
+    read = sum(len(n.segment) for r in leaves for n in r.path if n.segment.author == "environment")
+    assert len(forks) > 50 and read > 50
+    for request in forks:
+        context = len(path_ids(request.path))
+        computed, cached = engine.costs[request.id]
+        assert computed + cached == context and computed <= BLOCK, (request.fork_at, context)
+    usage, booked = engine.usage(), sum(r.cost.generated for r in leaves)
+    assert usage.decoded == booked + round_.failed["pruned"] and round_.failed["pruned"] > 0
+    assert usage.prefilled == sum(r.cost.prefilled for r in leaves) + round_.failed_context.prefilled
+    assert usage.decoded < 0.9 * sum(r.response_length for r in leaves) * 7 / 4  # seven chains a tree, four leaves kept
+    items = []
+    for i, rollout in enumerate(leaves):
+        start, end = len(rollout.path[0].segment), len(path_ids(rollout.path))
+        items.append(ScoreItem(str(i), path_ids(rollout.path), ((start, end, next(rollout.actions()).sampling),)))
+    for score, rollout in zip(engine.score(items), leaves, strict=True):
+        own = np.concatenate([np.full(len(n.segment), n.segment.role is LossRole.RL) for n in rollout.path])
+        sampled = np.concatenate([s.logprobs for s in rollout.actions()])
+        assert score.logprobs[own] == pytest.approx(sampled, abs=5e-5)

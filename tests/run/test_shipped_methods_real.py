@@ -20,6 +20,11 @@ NOISE = (
 LINEAR = ("generate.topology=linear", "control.groups=9")
 TREE = ("generate.topology.k=6", "generate.topology.segment=6", "generate.topology.first=[2, 3]")
 
+TURNS = (
+    "generate.topology={name = 'tree-grpo', expand = 2, rounds = 2, keep = 3, turns = 5, turn_tokens = 4, merge = 'state', pick = 'value'}",
+    "generate.max_tokens=20",
+)
+
 
 class Cut(Exception):
     """Ends a run after a commit."""
@@ -38,6 +43,7 @@ def small(path: Path, recipe: str, *overrides: str) -> Session:
         ("mopps", ("filter.shape=kimi-length",)),
         ("grpo", NOISE),
         ("treepo", TREE),
+        ("tree_grpo", TURNS),
     ],
     ids=[
         "reinforce++ on single answers",
@@ -45,6 +51,7 @@ def small(path: Path, recipe: str, *overrides: str) -> Session:
         "mopps, with a length reward",
         "noise, measured and corrected, and two changes to credit",
         "trees of TreePO, packed",
+        "trees of turns, packed",
     ],
 )
 def test_it_trains_and_resumes_bit_equal(tmp_path: Path, recipe: str, overrides: tuple[str, ...]) -> None:

@@ -48,6 +48,8 @@ class Finish:
     session: str
     end: bool = True
     """False: only ask; the session goes on."""
+    ask: bool = True
+    """False: only end it. Answer: nothing."""
 
 
 Act = Reset | Turn | Branch | Finish

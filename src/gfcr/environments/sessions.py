@@ -72,7 +72,7 @@ def perform(session: Session, act: Act, make: Make, settle: Settle, origin: Kept
         elif isinstance(act, Branch):
             acted = _branch(session, act, make, settle, origin)
         else:
-            acted = _finish(session, settle)
+            acted = _finish(session, settle) if act.ask else Acted()
     except _Wrong as wrong:
         acted = Acted(error=str(wrong))
     except EnvironmentFault as fault:

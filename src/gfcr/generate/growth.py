@@ -137,7 +137,17 @@ class Leaf:
     """Why it is judged but stays out of baseline and loss; None = it does not."""
 
 
-Want = Sample | Play | Look | Weigh | Spill | Leaf
+@dataclass(frozen=True, slots=True, eq=False)
+class Note:
+    """A decision of the topology's, for the record."""
+
+    action: str
+    reason: str
+    """`kind: words`."""
+    data: Mapping[str, str | int] = field(default_factory=dict)
+
+
+Want = Sample | Play | Look | Weigh | Spill | Leaf | Note
 
 # ---- what it is told -----------------------------------------------------------------------------------------------------
 

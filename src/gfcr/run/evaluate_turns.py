@@ -73,7 +73,7 @@ def evaluate_turns(
     slots: Slots,
     plays: Plays,
 ) -> Evaluation:
-    """As `evaluate`, with the topology of `slots`."""
+    """As `evaluate`, with the topology of `slots`, or what it names as `evaluated` (a tree's: independent rollouts)."""
     parts = (engine, cascade, render, tasks, max_tokens, stop, slots, plays)
     sampled = _run(*parts, samples, Sampling())
     if not greedy:
@@ -98,7 +98,7 @@ def _run(
     own = Slots(
         select=_Each(tasks),
         configure=FixedConfiguration(sampling, max_tokens),
-        topology=slots.topology,
+        topology=getattr(slots.topology, "evaluated", slots.topology),
         allocate=_Once(samples),
         credit=_NoCredit(),
         posterior=PosteriorTable(tasks, PosteriorSettings()),

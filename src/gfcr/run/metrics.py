@@ -64,6 +64,7 @@ def step_metrics(groups: Sequence[Group], decisions: Sequence[Decision]) -> dict
         "refills": count["refill:open"],
         "retries": count["round:retry"],
         "stored": count["store:keep"],
+        "merged": count["topology:merge"],
     }
 
 

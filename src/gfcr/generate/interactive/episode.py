@@ -44,6 +44,9 @@ class Mark:
     scores: tuple[StepScore, ...]
     fork_at: int
     agent: str
+    used: int
+    calls: int
+    seconds: float
 
 
 @dataclass
@@ -53,10 +56,14 @@ class Episode(Copied):
     plan: Plan
     index: int
     base: Path
+    origin: Mark | None = None
+    """Where it begins, on the path of another episode; None = at a reset."""
+    source: str = ""
+    """Session of the episode that `origin` is of."""
     count: int = 0
     """Things wanted so far; part of their names."""
     doing: str = "reset"
-    """What is outstanding: reset, sample, turn, finish, back, over."""
+    """What is outstanding: reset, branch, sample, turn, verdict, finish, back; or nothing: held, over."""
     dialogue: Dialogue | None = None
     length: int = 0
     """Tokens of the dialogue's path."""
@@ -70,6 +77,7 @@ class Episode(Copied):
     calls: int = 0
     steps: int = 0
     seconds: float = 0.0
+    """Of its own; those before its origin are not among them, nor are steps."""
     restarts: int = 0
     backs: int = 0
     fork_at: int = 0
@@ -82,13 +90,23 @@ class Episode(Copied):
     """Key of the first turn's stream."""
     stop: StopReason = StopReason.ENV_TERMINATED
     marks: list[Mark] = field(default_factory=list)
-    """Of every turn on the path; empty where nothing goes back."""
+    """Of every turn since it began; empty where nothing goes back or begins there."""
+    initial: str = ""
+    """Key of the state after the reset."""
+    verdict: Verdict | None = None
+    """Of one that is held."""
 
     @property
     def session(self) -> str:
         return f"{self.plan.session}.{self.index}"
 
+    @property
+    def ended(self) -> bool:
+        return self.doing in ("held", "over")
+
     def start(self) -> list[Want]:
+        if self.origin is not None:
+            return [self._play("branch", Branch(self.session, self.source, self.origin.dialogue.turn - 1))]
         return [self._play("reset", Reset(self.session, self.plan.task, self.plan.seeds(self.index), self.plan.keeps))]
 
     def tell(self, outcome: Outcome) -> Sequence[Want]:
@@ -110,6 +128,10 @@ class Episode(Copied):
                 return self._begun(acted)
             if self.doing == "back":
                 return self._ask()
+            if self.doing == "branch" and self.origin is not None:
+                self._stand(self.origin)
+                self.used, self.calls = self.origin.used, self.origin.calls
+                return self._ask()
             return self._judged(acted)
         except GfcrError as error:  # what the environment said cannot be shown to the policy
             return self._failed(f"environment_fault: {error.what}")
@@ -120,7 +142,7 @@ class Episode(Copied):
         step = acted.step
         if step is None or step.terminated or step.truncated:
             return self._failed("environment_fault: a reset gave no state to play from")
-        self.dialogue = self.plan.dialogue(self.plan.task, self.base)
+        self.initial, self.dialogue = step.state, self.plan.dialogue(self.plan.task, self.base)
         self.agent = self._speaker(step)
         self.dialogue = opened(self.dialogue, (*step.messages, *self._instruction()), ENVIRONMENT)
         self.length = path_length(self.dialogue.path)
@@ -146,7 +168,7 @@ class Episode(Copied):
         if room is not None and room < tokens:
             tokens, self.limit = room, StopReason.CONTEXT_FULL
         if plan.keeps:
-            self.marks.append(Mark(dialogue, self.length, self.pieces, self.states, self.scores, self.fork_at, self.agent))
+            self.marks.append(self._mark(dialogue))
         law, later = how.at(self.used)
         self.doing, self.began = "sample", self.length
         parent = self.pieces[-1] if self.pieces else ""
@@ -222,7 +244,7 @@ class Episode(Copied):
             return self._finish(StopReason.MAX_TOKENS)
         if s.calls is not None and self.calls >= s.calls:
             return self._finish(StopReason.MAX_TOOL_CALLS)
-        if s.seconds is not None and self.seconds >= s.seconds:
+        if s.seconds is not None and self._seconds() >= s.seconds:
             return self._finish(StopReason.MAX_SECONDS)
         before, self.agent = self.agent, self._speaker(step)
         messages = (*step.messages, *(self._instruction() if self.agent != before else ()))
@@ -238,23 +260,31 @@ class Episode(Copied):
     # ---- its end -----------------------------------------------------------------------------------------------
 
     def _finish(self, stop: StopReason) -> list[Want]:
-        """Ask for the verdict; the session goes on where it may be gone back in."""
+        """Ask for the verdict; the session goes on where one may go back or begin in it."""
         self.stop = stop
         s = self.plan.settings
-        open_ = s.back == "wrong" and self.backs < s.back_most and stop is not StopReason.PRUNED
+        open_ = self.plan.held or (s.back == "wrong" and self.backs < s.back_most and stop is not StopReason.PRUNED)
         return [self._play("verdict" if open_ else "finish", Finish(self.session, end=not open_))]
 
     def _judged(self, acted: Acted) -> list[Want]:
         verdict = acted.verdict
+        if self.plan.held:
+            self.doing, self.verdict = "held", verdict
+            return []
         if self.doing == "verdict":
             if verdict is not None and verdict.correct is False and self.used < self.plan.how.max_tokens:
                 return self._back("taken_back: wrong verdict")
             return [self._play("finish", Finish(self.session))]
-        return self._leaf(verdict)
-
-    def _leaf(self, verdict: Verdict | None) -> list[Want]:
-        assert self.dialogue is not None
         self.doing = "over"
+        return [self.leaf(verdict)]
+
+    def dismiss(self) -> list[Want]:
+        """End the session of one that is held."""
+        return [self._play("over", Finish(self.session, ask=False))]
+
+    def leaf(self, verdict: Verdict | None) -> Leaf:
+        """What it came to."""
+        assert self.dialogue is not None
         meta = {"turns": str(self.dialogue.turn)}
         if self.backs:
             meta["taken_back"] = str(self.backs)
@@ -262,19 +292,17 @@ class Episode(Copied):
             meta["restarts"] = str(self.restarts)
         if drift := self.plan.drift(self.index, self.dialogue):
             meta["drift"] = drift
-        return [
-            Leaf(
-                str(self.index),
-                self.dialogue.path,
-                self.stop,
-                self.pieces,
-                state_keys=self.states if all(self.states) else (),
-                seed=self.seed,
-                cost=Cost(env_steps=self.steps, tool_seconds=self.seconds),
-                meta=meta,
-                given=Given(verdict, self.scores),
-            )
-        ]
+        return Leaf(
+            str(self.index),
+            self.dialogue.path,
+            self.stop,
+            self.pieces,
+            state_keys=self.states if all(self.states) else (),
+            seed=self.seed,
+            cost=Cost(env_steps=self.steps, tool_seconds=self.seconds),
+            meta=meta,
+            given=Given(verdict, self.scores),
+        )
 
     def _back(self, reason: str) -> list[Want]:
         """Go back to before a turn: what was written since is discarded, the tokens it used stay used."""
@@ -282,14 +310,14 @@ class Episode(Copied):
         mark, self.backs = self.marks[at], self.backs + 1
         del self.marks[at:]
         gone = self.pieces[len(mark.pieces) :]
-        self.dialogue, self.length, self.pieces = mark.dialogue, mark.length, mark.pieces
-        self.states, self.scores, self.fork_at, self.agent = mark.states, mark.scores, mark.fork_at, mark.agent
+        self._stand(mark)
         back = Branch(self.session, self.session, mark.dialogue.turn - 1)
         return [*(Spill(name, reason) for name in gone), self._play("back", back)]
 
     def _failed(self, reason: str, again: bool = True) -> list[Want]:
         """What broke: begin anew with a fresh session, or give the rollout up (the driver ends what is left of its session)."""
-        spills: list[Want] = [Spill(name, reason) for name in self.pieces]
+        before = len(self.origin.pieces) if self.origin is not None else 0
+        spills: list[Want] = [Spill(name, reason) for name in self.pieces[before:]]
         self.pieces, self.states, self.scores, self.marks = (), (), (), []
         self.dialogue, self.length, self.fork_at, self.used, self.calls = None, 0, 0, 0, 0
         self.seed = self.backs = 0
@@ -300,6 +328,18 @@ class Episode(Copied):
         return spills
 
     # ---- small things ------------------------------------------------------------------------------------------
+
+    def _mark(self, dialogue: Dialogue) -> Mark:
+        own, counts = (self.pieces, self.states, self.scores), (self.used, self.calls, self._seconds())
+        return Mark(dialogue, self.length, *own, self.fork_at, self.agent, *counts)
+
+    def _stand(self, mark: Mark) -> None:
+        self.dialogue, self.length, self.pieces = mark.dialogue, mark.length, mark.pieces
+        self.states, self.scores, self.fork_at, self.agent = mark.states, mark.scores, mark.fork_at, mark.agent
+
+    def _seconds(self) -> float:
+        """Those before its origin included."""
+        return self.seconds + (self.origin.seconds if self.origin is not None else 0.0)
 
     def _name(self) -> str:
         self.count += 1

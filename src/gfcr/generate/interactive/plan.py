@@ -30,8 +30,11 @@ class Plan:
     max_context: int | None
     agents: Mapping[str, Agent]
     untrained: frozenset[str]
+    held: bool = False
+    """Whether others may begin where one of them stood: a rollout has its verdict and waits, its session and its marks kept, until
+    its owner takes its leaf and dismisses it."""
 
     @property
     def keeps(self) -> bool:
-        """Whether rollouts may go back, so that snapshots and computed prefixes are kept."""
-        return self.settings.back != "never"
+        """Whether snapshots and computed prefixes are kept, for what goes back or begins there."""
+        return self.held or self.settings.back != "never"

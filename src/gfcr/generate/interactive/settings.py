@@ -21,11 +21,9 @@ class Agent(FrozenModel):
     """Whether its tokens are in the loss. False: they are context for the others'."""
 
 
-class InteractiveSettings(FrozenModel):
+class TurnSettings(FrozenModel):
     """`generate.max_tokens` bounds the policy's own tokens over the whole rollout, those of turns that were taken back included."""
 
-    k: int = Field(8, ge=1)
-    """Rollouts per prompt (K)."""
     turns: int = Field(8, ge=1, le=1000)
     """Turns of a rollout at most (stop `max_turns`)."""
     turn_tokens: int | None = Field(None, ge=1)
@@ -44,6 +42,15 @@ class InteractiveSettings(FrozenModel):
     `early_exit`)."""
     penalty: float = 0.0
     """Added to the reward of such a turn (RAGEN, arXiv:2504.20073: -0.1)."""
+    agents: tuple[Agent, ...] = ()
+    """Speakers; empty = the policy alone, or whom the environment names, all trained."""
+
+
+class InteractiveSettings(TurnSettings):
+    """Turns, and what independent rollouts may do besides."""
+
+    k: int = Field(8, ge=1)
+    """Rollouts per prompt (K)."""
     back: Literal["never", "invalid", "wrong"] = "never"
     """When a rollout goes back to a snapshot of its environment: after an invalid turn, or at a wrong verdict. What it had written since is
     discarded."""
@@ -54,8 +61,7 @@ class InteractiveSettings(FrozenModel):
     initial: Literal["group", "rollout"] = "group"
     """Whether a group's rollouts begin with one seed of their environment (StarPO, arXiv:2504.20073: the same initial state), or each
     with its own."""
-    agents: tuple[Agent, ...] = ()
-    """Speakers; empty = the policy alone, or whom the environment names, all trained."""
 
     def traits(self) -> frozenset[str]:
-        return frozenset({"breaks: iid group"} if self.back == "wrong" else ())
+        goes = {"needs: snapshots"} if self.back != "never" else set()
+        return frozenset(goes | ({"breaks: iid group"} if self.back == "wrong" else set()))

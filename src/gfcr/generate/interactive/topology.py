@@ -53,16 +53,21 @@ class Interactive:
         self.agents = {agent.name: agent for agent in settings.agents}
         if len(self.agents) < len(settings.agents):
             raise ConfigError(
-                f"generate.topology 'interactive': two agents have one name: {', '.join(a.name for a in settings.agents)}",
+                f"generate.topology: two agents have one name: {', '.join(a.name for a in settings.agents)}",
                 "give each a name of its own",
             )
         if self.agents and not any(agent.trained for agent in settings.agents):
             raise ConfigError(
-                "generate.topology 'interactive': none of its agents is trained, so nothing would be learnt",
+                "generate.topology: none of its agents is trained, so nothing would be learnt",
                 "set trained = true for one of them",
             )
 
     def grow(self, group: Group, bases: Sequence[Path], how: Configuration, view: View) -> Episodes:
+        plan = self.plan(group, how, view)
+        return Episodes({str(i): Episode(plan, i, base) for i, base in enumerate(bases)})
+
+    def plan(self, group: Group, how: Configuration, view: View, held: bool = False) -> Plan:
+        """What the group's episodes have in common."""
         dialogue, own = self.build.dialogue, self.settings.initial == "rollout"
         if dialogue is None:
             raise ConfigError("turns need a tokenizer, and none was given", "build the topology with a renderer")
@@ -71,7 +76,7 @@ class Interactive:
             names = (group.id, group.stage, index) if own else (group.id,)
             return stream_key(view.seed, "environment", *names) >> 1  # 63 bits: it fits a signed integer
 
-        plan = Plan(
+        return Plan(
             self.settings,
             group.task,
             how,
@@ -84,8 +89,8 @@ class Interactive:
             self.build.max_context,
             self.agents,
             frozenset(name for name, agent in self.agents.items() if not agent.trained),
+            held,
         )
-        return Episodes({str(i): Episode(plan, i, base) for i, base in enumerate(bases)})
 
 
 def _unwatched(index: int, dialogue: Dialogue) -> str:
