@@ -3,9 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
-from compose_cases import made, real, rules
+from compose_cases import CRITIC, GAE, WHOLE, made, real, rules
 from gfcr import compose
 from gfcr.registry import Slot
+from gfcr.train.settings import TrainSettings, ValueSettings
 
 CALCULATOR = real(Slot.ENVIRONMENT, "calculator")
 
@@ -18,6 +19,17 @@ def test_environment_unplayed():
 def test_environment_missing():
     assert rules(real(Slot.TOPOLOGY, "interactive")) == ["environment_missing"]
     assert rules(real(Slot.TOPOLOGY, "group")) == []
+
+
+def test_turns_missing():
+    gigpo, turns = real(Slot.CREDIT, "gigpo"), real(Slot.TOPOLOGY, "interactive")
+    bilevel = {**WHOLE, "train": TrainSettings(value=ValueSettings(turn_gamma=0.95))}
+    for one in (real(Slot.TOPOLOGY, "group"), real(Slot.TOPOLOGY, "treepo")):
+        assert rules(gigpo, one) == ["turns_missing"]
+    assert rules(GAE, real(Slot.TOPOLOGY, "linear"), **bilevel) == ["turns_missing"]
+    assert rules(gigpo, turns, CALCULATOR) == rules(GAE, turns, CALCULATOR, **bilevel) == []
+    assert rules(gigpo, real(Slot.TOPOLOGY, "tree-grpo"), CALCULATOR) == []
+    assert rules(GAE, real(Slot.TOPOLOGY, "linear"), **WHOLE, **CRITIC) == []
 
 
 def test_snapshots_missing():

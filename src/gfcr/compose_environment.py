@@ -26,6 +26,23 @@ def environment_unplayed(facts: Facts) -> Finding | None:
 
 
 @rule
+def turns_missing(facts: Facts) -> Finding | None:
+    """Credit by turn of rollouts that have one turn is the credit of whole answers by another name."""
+    if facts.having(PLAYS) or not (topology := [f"{m.slot} {m.name!r}" for m, _ in facts.methods if m.slot is Slot.TOPOLOGY]):
+        return None
+    value = facts.train.value
+    bilevel = value is not None and value.turn_gamma is not None
+    if not (by_turn := [*facts.having("credits turns"), *(["train.value.turn_gamma"] if bilevel else ())]):
+        return None
+    return Finding(
+        "turns_missing",
+        f"{by_turn[0]} credits turns, and {topology[0]} lets each rollout write one: it would credit whole answers",
+        'set generate.topology = {name = "interactive"} with a generate.environment, or '
+        + ("leave train.value.turn_gamma out" if by_turn[0].startswith("train") else 'use filter.credit = "grpo"'),
+    )
+
+
+@rule
 def snapshots_missing(facts: Facts) -> Finding | None:
     needs = facts.having("needs: snapshots")
     plain = [

@@ -8,14 +8,16 @@ from gfcr.errors import ConfigError
 from gfcr.filter.admission import admit
 from gfcr.filter.assemble import build_batch
 from gfcr.filter.credit.adjust import Evidence
-from gfcr.filter.credit.gigpo import GiGPO, share_alone, turns
+from gfcr.filter.credit.gigpo import GiGPO, share_alone
 from gfcr.filter.credit.process import ProcessGRPO
 from gfcr.filter.shape.steps import StepScoreShape
 from gfcr.filter.steps import aggregate, first_wrong, has_wrong_step, on_trained_path, process_f1, scored_steps
+from gfcr.filter.turns import own_turns
 from gfcr.registry import INDEX, Slot
 from gfcr.run.metrics import step_metrics
-from gfcr.types import Credit, Drop, Normalise, Rollout, SegmentKind, StepScore, StopReason
+from gfcr.types import Credit, Drop, LossRole, Normalise, Rollout, SegmentKind, StepScore, StopReason, Task
 from group_cases import action, group, member, plain, rollout
+from interactive_cases import turns
 from lifecycle_cases import batch_of, lab
 
 BUILD = Build(0, (), 1, 4, 16)
@@ -97,17 +99,17 @@ def test_equal_step_scores_have_advantage_exactly_zero():
 # ---- turns: GiGPO ----------------------------------------------------------------------------------------------
 
 
-def episode(key, reward, lengths, keys, scores=()):
-    """Turns of these lengths with observations of 2 tokens between; `scores`: one per turn, None = none."""
+def episode(key, reward, lengths, keys, scores=(), read=2):
+    """Turns of these lengths with observations of `read` tokens between (0 = nothing); `scores`: one per turn, None = none."""
     parts = [plain(SegmentKind.PROMPT, 2)]
     found, at = [], 2
     for i, n in enumerate(lengths):
-        parts += [action(n), plain(SegmentKind.OBSERVATION, 2)]
+        parts += [action(n, turn=i), plain(SegmentKind.OBSERVATION, read, turn=i + 1)] if read else [action(n, turn=i)]
         if scores and scores[i] is not None:
             found.append(StepScore(at, at + n, "turn", scores[i]))
-        at += n + 2
+        at += n + read
     one = member(key, reward, bool(reward))
-    one.rollout = rollout(key, *parts[:-1], state_keys=tuple(keys))
+    one.rollout = rollout(key, *(parts[:-1] if read else parts), state_keys=tuple(keys))
     one.signals = type(one.signals)(one.signals.verdicts, "v", {}, reward, steps=tuple(found))
     return one
 
@@ -117,7 +119,7 @@ def by_turn(made, credit):
     found = credit.credit(made, list(made.members.values()))
     out = []
     for key, one in found.items():
-        spans = turns(made.members[key])
+        spans = [(a, b) for a, b, _ in own_turns(made.members[key])]
         assert all(np.ptp(one.advantage[a:b]) == 0 for a, b in spans)
         rest = np.ones(len(one.advantage), bool)
         for a, b in spans:
@@ -127,11 +129,12 @@ def by_turn(made, credit):
     return out
 
 
-def test_gigpo_groups_turns_by_the_state_they_began_in():
+@pytest.mark.parametrize("read", [2, 0])
+def test_gigpo_groups_turns_by_the_state_they_began_in(read):
     """Three episodes; turns from s1 return .5 * 1 (then another turn) and 0; the one from s2 is alone there."""
     made = of(
-        episode("a", 1.0, [2, 3, 2], ["s1", "s2", "end"]),
-        episode("b", 0.0, [2, 2], ["s1", "end"]),
+        episode("a", 1.0, [2, 3, 2], ["s1", "s2", "end"], read=read),
+        episode("b", 0.0, [2, 2], ["s1", "end"], read=read),
         episode("c", 0.0, [1], ["end"]),
     )
     credit = GiGPO(GiGPO.Settings(gamma=0.5, over="episodes"), BUILD)
@@ -175,11 +178,41 @@ def test_gigpo_says_when_the_environment_gives_no_states():
         by_turn(made, GiGPO(GiGPO.Settings(), BUILD))
 
 
+def test_gigpo_of_registers_where_nothing_is_read_between_two_turns():
+    """Golden, by hand (gamma .95). Rewards of turns, the outcome with the last: .1, 2 | 0, .1, 0; episodes 2.1 and .1 over five turns: 1.2 and
+    -.8. Returns 2, 2 | .095, .1, 0; the first turns meet at the task, the second of one and the third of the other after one right line."""
+    task = Task("programs", "a+?12", {"final": "32"}, category="one")
+    table = {
+        "a+?12": ["a+32", "a+42"],
+        "a+?12a+32": "#32$",
+        "a+?12a+42?12": "a+32",
+        "a+?12a+42?12a+32": "#42$",
+    }
+    made = turns(table, [task], {"name": "registers"}, {"turn_tokens": 4, "turns": 6}, filter={"credit": {"name": "gigpo"}})
+    found = rows(batch_of(made.drive()))
+    assert found[0] == pytest.approx([2.1525] * 4 + [2.2] * 4, abs=1e-6)
+    assert found[1] == pytest.approx([-1.7525] * 4 + [-0.8] * 4 + [-1.8] * 4, abs=1e-6)
+
+
 def test_parts_of_one_turn_are_one_turn():
     one = member("a", 1.0, True)
-    parts = (action(2), action(1, version=1), plain(SegmentKind.OBSERVATION, 2), action(3))
+    parts = (action(2), action(1, version=1), plain(SegmentKind.FORCED, 1), action(1), action(3, turn=1))
     one.rollout = rollout("a", plain(SegmentKind.PROMPT, 2), *parts)
-    assert turns(one) == [(2, 5), (7, 10)]
+    assert own_turns(one) == [(2, 7, 0), (7, 10, 1)]
+    one.rollout = rollout("a", plain(SegmentKind.PROMPT, 2), action(0, turn=0), plain(SegmentKind.OBSERVATION, 1, turn=1))
+    assert own_turns(one) == []
+
+
+def test_turns_of_an_agent_that_is_not_trained_keep_their_numbers():
+    """One agent's turns 0 and 2; the second began in the state that the other agent's turn 1 ended in."""
+    made = of(*(member(key, reward, bool(reward)) for key, reward in (("a", 1.0), ("b", 0.0))))
+    for one, key in zip(made.members.values(), ("same", "other")):
+        other = action(2, turn=1, role=LossRole.NONE, author="two")
+        parts = plain(SegmentKind.PROMPT, 2), action(2), other, action(2, turn=2)
+        one.rollout = rollout(one.rollout.id, *parts, state_keys=("x", key, "end"))
+    assert own_turns(made.members["a"]) == [(2, 4, 0), (6, 8, 2)]
+    found = by_turn(made, GiGPO(GiGPO.Settings(gamma=1.0, over="episodes"), BUILD))
+    assert found[0] == pytest.approx([1.0, 0.5]) and found[1] == pytest.approx([-1.0, -0.5])  # last turns: no state in common
 
 
 # ---- where steps lie, and what they add up to ------------------------------------------------------------------

@@ -209,6 +209,7 @@ def batch() -> Batch:
         preferences=(PreferencePair(0, 1, 0.5),),
         pair_mask=np.arange(n) % 3 == 0,
         token_rewards=np.where(np.arange(n) > 20, f(-0.0), f(NAN)),
+        turns=np.where(np.arange(n) > 20, np.arange(n) // 30, -1).astype(np.int32),
         rewards={"exact": np.array([1, NAN, -0.0], f)},
         media={2: ("file:///a.png",)},
         round=4,

@@ -1,6 +1,7 @@
 """CISPO, GSPO, preference and value losses against numbers worked out by hand and against finite differences."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gfcr.errors import ConfigError
+from gfcr.errors import ConfigError, DataError
 from gfcr.filter.assemble import build_batch
 from gfcr.train.losses import cispo_loss, preference_loss, sequence_loss, value_loss
 from gfcr.train.settings import LossSettings, TrainSettings, ValueSettings, mismatch
@@ -158,20 +159,26 @@ def test_bilevel_gae_without_discount_is_gae_and_rows_do_not_mix(rows, seed):
         at += length
 
 
-def test_turns_end_where_somebody_else_speaks():
+@pytest.mark.parametrize("read", [1, 0])
+def test_turns_are_the_recorded_ones(read):
+    """Also where nothing was read between two."""
     made = group([], "g")
     for name, reward in (("a", 1.0), ("b", 0.0)):
         one = made.members[name] = member(name, reward, bool(reward))
-        one.rollout = rollout(name, plain("prompt", 2), action(2), plain("observation", 1), action(1))
-        rewards = np.array([0, 0, 0, 0, 0, reward], np.float32)
+        between = [plain("observation", read, turn=1)] if read else []
+        one.rollout = rollout(name, plain("prompt", 2), action(2), *between, action(1, turn=1))
+        rewards = np.array([0, 0, 0, 0, *[0] * read, reward], np.float32)
         one.credit = Credit(None, rewards=rewards)
     batch = build_batch([made], Normalise.TOKEN_MEAN, None, 0, 0)
+    assert batch.turns.dtype == np.int32 and batch.turns.tolist() == [-1, -1, 0, 0, *[-1] * read, 1] * 2
     values = np.where(batch.rl_mask, 0.5, np.nan)
     settings = ValueSettings(turn_gamma=0.5, gamma=1.0, lam=0.0, whiten=False)
     advantages, critic = criticise(batch, values, settings)
     # the last turns' errors are .5 and -.5; the first ones end with .5 * V' - V = -.25, and return .25; inside them V' - V = 0
     assert advantages[batch.rl_mask] == pytest.approx([0, -0.25, 0.5, 0, -0.25, -0.5])
     assert critic.returns[batch.rl_mask] == pytest.approx([0.5, 0.25, 1.0, 0.5, 0.25, 0.0])
+    with pytest.raises(DataError, match="turn_gamma"):
+        criticise(replace(batch, turns=None), values, settings)
 
 
 def test_whitening_is_that_of_verl_and_knows_what_it_cannot_whiten():

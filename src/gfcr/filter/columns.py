@@ -15,6 +15,12 @@ from gfcr.types import LossRole, Member, Segment, TokenSource
 
 _NAN = float("nan")
 _TRACKS = ("proximal", "reference")
+_OPTIONAL: dict[str, tuple[Any, type]] = {
+    "pair_mask": (False, np.bool_),
+    "token_rewards": (_NAN, np.float32),
+    "turns": (-1, np.int32),
+}
+"""Columns that most batches lack: (value where nothing is known, type)."""
 
 
 def _untruncated(segment: Segment) -> np.ndarray | None:
@@ -65,6 +71,7 @@ class Columns:
                 self.loss(span, value, credit.weight)
                 if credit.rewards is not None:
                     self._sparse.append(("token_rewards", span, credit.rewards[span.start - start : span.stop - start]))
+                    self._sparse.append(("turns", span, segment.turn))
             else:
                 self._ce[-1] = credit.ce_weight
             if compared:
@@ -118,6 +125,7 @@ class Columns:
             "versions": spread(self._versions, np.int32),
             "pair_mask": None,
             "token_rewards": None,
+            "turns": None,
             "advantages": spread(self._advantages, np.float32),
             "rl_weights": spread(self._weights, np.float32),
             "behaviour": joined([nothing[:n] if b is None else b for b, n in zip(self._behaviour, lengths)], np.float32),
@@ -126,6 +134,7 @@ class Columns:
         }
         for name, span, values in self._sparse:
             if out[name] is None:  # an optional column, made when it is first needed
-                out[name] = np.zeros(self.at, bool) if name == "pair_mask" else np.full(self.at, np.nan, np.float32)
+                empty, dtype = _OPTIONAL[name]
+                out[name] = np.full(self.at, empty, dtype)
             out[name][span] = values
         return out

@@ -89,8 +89,8 @@ class ValueSettings(FrozenModel):
     lam: float = Field(0.95, ge=0, le=1)
     """Lambda of GAE; 1 = return minus value, 0 = one-step error."""
     turn_gamma: float | None = Field(None, ge=0, le=1)
-    """Discount per turn of bi-level GAE: first over turns (runs of own tokens), then inside each (RAGEN, arXiv:2504.20073; official
-    .95). None = one level, over tokens."""
+    """Discount per turn of bi-level GAE: first over turns (the recorded ones, `Batch.turns`), then inside each (RAGEN, arXiv:2504.20073;
+    official .95). None = one level, over tokens."""
     whiten: bool = True
     """Advantages get mean 0 and variance 1 over the batch's RL tokens (unbiased variance + 1e-8, as in verl)."""
     lr: float | None = Field(None, gt=0)

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from gfcr.errors import DataError
 from gfcr.train.settings import ValueSettings
 from gfcr.types.batch import Batch
 
@@ -112,8 +113,13 @@ def criticise(batch: Batch, values: np.ndarray, settings: ValueSettings) -> tupl
 
 
 def _turn_ends(batch: Batch) -> np.ndarray:
-    """bool[own tokens]: whether the next token is another's, or the row ends."""
+    """bool[own tokens]: whether the next own token is of another turn, or the row ends."""
+    if batch.turns is None:
+        raise DataError(
+            "train.value.turn_gamma discounts by turn, and the batch does not say which turn a token was written in (batch.turns is None)",
+            "make the batch with filter.credit = 'gae', set batch.turns, or leave train.value.turn_gamma out",
+        )
     own = np.flatnonzero(batch.rl_mask)
-    row = batch.row_of_token()[own]
-    follows = (np.diff(own) == 1) & (np.diff(row) == 0)
-    return np.concatenate([~follows, np.ones(min(len(own), 1), bool)])
+    row, turn = batch.row_of_token()[own], batch.turns[own]
+    same = (np.diff(turn) == 0) & (np.diff(row) == 0)
+    return np.concatenate([~same, np.ones(min(len(own), 1), bool)])

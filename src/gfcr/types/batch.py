@@ -81,6 +81,8 @@ class Batch:
     token_rewards: np.ndarray | None = None
     """float32[N]: reward that comes with the token, NaN outside `rl_mask`; a critic makes advantages of them (`advantages` are
     NaN until then). None = the advantages are given."""
+    turns: np.ndarray | None = None
+    """int32[N]: turn that the token was written in (`Segment.turn`), -1 where it has no reward; None without `token_rewards`."""
     rewards: Mapping[str, np.ndarray] = field(default_factory=dict)
     """float32[R] by reward name; NaN = None."""
     media: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
@@ -181,6 +183,7 @@ TOKEN_FIELDS = (
     "multiplicity",
     "pair_mask",
     "token_rewards",
+    "turns",
 )
 
 

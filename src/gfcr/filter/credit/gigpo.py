@@ -1,7 +1,8 @@
 """GiGPO: the episode against its group, and each turn against the turns that began in the same state.
 
-Invariants: a turn is a run of own tokens between others'; it begins in the state that the one before it ended in (`state_keys`), the first
-one in the task's own; a state met once adds 0; an episode alone in its group gets 0 (the official code gives it its raw reward).
+Invariants: turns are the recorded ones (filter/turns.py), also where nothing was read between two; one begins in the state that the turn
+before it ended in (`state_keys`), the first one in the task's own; a state met once adds 0; an episode alone in its group gets 0 (the
+official code gives it its raw reward).
 """
 
 from __future__ import annotations
@@ -15,26 +16,13 @@ from pydantic import Field
 
 from gfcr.context import Build
 from gfcr.errors import ConfigError
+from gfcr.filter.credit.batch import rl_tokens
 from gfcr.filter.credit.group import GROUP_TRAITS, GroupBaseline, centred, standardised
 from gfcr.filter.credit.supervised import reward_of
 from gfcr.filter.steps import scored_steps
+from gfcr.filter.turns import OwnTurn, own_turns
 from gfcr.registry import Faithfulness, FrozenModel, Slot, method
-from gfcr.types import Credit, Group, LossRole, Member, path_length
-
-Turns = list[tuple[int, int]]
-
-
-def turns(member: Member) -> Turns:
-    """(start, end) of each run of own tokens on the trained path; empty when there are none."""
-    out: Turns = []
-    at, before = 0, False
-    for node in member.rollout.trained_path:
-        n, own = len(node.segment), node.segment.role is LossRole.RL
-        if n and own:
-            out = [*out[:-1], (out[-1][0], at + n)] if before else [*out, (at, at + n)]
-        before = own if n else before
-        at += n
-    return out
+from gfcr.types import Credit, Group, Member
 
 
 @method(
@@ -44,7 +32,7 @@ def turns(member: Member) -> Turns:
     arxiv="2505.10978",
     criterion="reliability",
     faithfulness=Faithfulness.CONFIRMED,
-    traits=(*GROUP_TRAITS, "per-token advantages"),
+    traits=(*GROUP_TRAITS, "per-token advantages", "credits turns"),
 )
 class GiGPO(GroupBaseline):
     """A = A_episode + weight * A_step (GiGPO, arXiv:2505.10978): the episode's return against its group's; each turn's discounted
@@ -75,7 +63,7 @@ class GiGPO(GroupBaseline):
 
     def credits(self, members: Sequence[Member]) -> list[Credit]:
         s = self.settings
-        spans = [turns(m) for m in members]
+        spans = [own_turns(m) for m in members]
         rewards = [self._rewards(m, found) for m, found in zip(members, spans)]
         counts = [len(found) if s.over == "turns" else 1 for found in spans]
         totals = np.repeat([sum(r) for r in rewards], counts)
@@ -93,19 +81,21 @@ class GiGPO(GroupBaseline):
                 steps[i][t] = value
         out = []
         for i, (member, found) in enumerate(zip(members, spans)):
-            advantage = np.zeros(path_length(member.rollout.trained_path), np.float32)
-            for (start, end), step in zip(found, steps[i]):
-                advantage[start:end] = normal[places[i]] + s.weight * step
+            own = rl_tokens(member.rollout)
+            advantage = np.zeros(len(own), np.float32)
+            for turn, step in zip(found, steps[i]):
+                advantage[turn.start : turn.end] = normal[places[i]] + s.weight * step
+            advantage[~own] = 0.0
             out.append(Credit(advantage))
         return out
 
-    def _rewards(self, member: Member, found: Turns) -> list[float]:
+    def _rewards(self, member: Member, found: Sequence[OwnTurn]) -> list[float]:
         """Reward of each turn, the outcome with the last; empty without own tokens."""
         if not found:
             return []
         out = [0.0] * len(found)
         for _, end, value in scored_steps(member, {"turn"}):
-            turn = next((i for i, (a, b) in enumerate(found) if a < end <= b), None)
+            turn = next((i for i, (a, b, _) in enumerate(found) if a < end <= b), None)
             if turn is not None:
                 out[turn] += self.settings.turns * value
         out[-1] += reward_of(member)
@@ -126,23 +116,23 @@ def share_alone(groups: Sequence[Group]) -> float | None:
         found = [
             _anchors(m, spans)
             for m in group.fresh()
-            if len(spans := turns(m)) > 1 and len(m.rollout.state_keys) >= len(spans) - 1
+            if len(spans := own_turns(m)) > 1 and len(m.rollout.state_keys) >= spans[-1].number
         ]
         count = Counter(key for keys in found for key in keys)
         alone, total = alone + sum(n == 1 for n in count.values()), total + count.total()
     return alone / total if total else None
 
 
-def _anchors(member: Member, found: Turns) -> list[str]:
+def _anchors(member: Member, found: Sequence[OwnTurn]) -> list[str]:
     """State in which each turn began, "" for the task's own."""
     keys = member.rollout.state_keys
-    if len(keys) < len(found) - 1:
+    if found and len(keys) < found[-1].number:
         raise ConfigError(
-            f"filter.credit 'gigpo' compares turns from the same state, and the rollout {member.rollout.id} has {len(found)} turns "
-            f"and {len(keys)} state keys",
+            f"filter.credit 'gigpo' compares turns from the same state, and the rollout {member.rollout.id} has {found[-1].number + 1} "
+            f"turns and {len(keys)} state keys",
             "use an environment that gives a state key per turn, or another credit",
         )
-    return ["", *(f"={key}" for key in keys)][: len(found)]
+    return [f"={keys[turn.number - 1]}" if turn.number else "" for turn in found]
 
 
 def _discounted(rewards: Sequence[float], gamma: float) -> list[float]:
