@@ -170,3 +170,19 @@ def test_a_group_of_one_whose_only_reward_admission_would_drop():
     assert rules(own, k=1) == rules(own, linear, k=8) == ["one_reward_dropped"]
     assert rules(own, k=2) == rules(own, linear, admission_zero_variance=False) == []
     assert rules(own, made(Slot.AUGMENT, "injects", "handles: off-policy"), k=1) == []  # the injected answer is a second reward
+
+
+def test_turn_rewards_twice():
+    summed, turns = real(Slot.SHAPE, "turn-rewards"), [real(Slot.TOPOLOGY, "interactive"), real(Slot.ENVIRONMENT, "calculator")]
+    assert rules(summed, *turns, real(Slot.CREDIT, "gigpo")) == ["turn_rewards_twice"]
+    assert rules(summed, *turns, real(Slot.CREDIT, "gae", steps=1.0), **WHOLE, **CRITIC) == ["turn_rewards_twice"]
+    assert rules(summed, *turns, GRPO) == rules(*turns, real(Slot.CREDIT, "gigpo")) == []
+    assert rules(summed, *turns, GAE, **WHOLE, **CRITIC) == []
+
+
+def test_turn_rewards_of_an_environment_are_step_scores():
+    turns = [real(Slot.TOPOLOGY, "interactive"), real(Slot.ENVIRONMENT, "calculator")]
+    assert rules(*turns, real(Slot.CREDIT, "gae", steps=1.0), **WHOLE, **CRITIC) == []
+    assert rules(real(Slot.TOPOLOGY, "group"), real(Slot.CREDIT, "gae", steps=1.0), **WHOLE, **CRITIC) == [
+        "steps_without_scorer"
+    ]

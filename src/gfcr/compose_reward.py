@@ -73,12 +73,25 @@ def correction_without_effect(facts: Facts) -> Finding | None:
 @rule
 def steps_without_scorer(facts: Facts) -> Finding | None:
     needing = facts.having("needs: step scores")
-    if not needing or any(m.slot is Slot.STEPS for m, _ in facts.methods):
-        return None
+    if not needing or facts.having("interactive") or any(m.slot is Slot.STEPS for m, _ in facts.methods):
+        return None  # an environment's turn rewards are step scores
     return Finding(
         "steps_without_scorer",
         f"{needing[0]} reads step scores, and filter.steps is empty: it would find none",
         "name a step scorer in filter.steps (the lab has program-steps)",
+    )
+
+
+@rule
+def turn_rewards_twice(facts: Facts) -> Finding | None:
+    summing = facts.having("sums turn rewards")
+    reading = [f for t in ("credits turns", "needs: step scores") for f in facts.having(t) if facts.slot_of(f) == Slot.CREDIT]
+    if not summing or not reading:
+        return None
+    return Finding(
+        "turn_rewards_twice",
+        f"{reading[0]} gives each turn its own reward, and {summing[0]} adds their sum to the outcome: they would count twice",
+        f"{leave_out('filter.shape')}, or take a credit of whole rollouts (grpo)",
     )
 
 

@@ -174,6 +174,7 @@ INDEX: dict[Slot, dict[str, str]] = {
         "kimi-length": "gfcr.filter.shape.length:KimiLength",
         "cosine-length": "gfcr.filter.shape.length:CosineLength",
         "step-score": "gfcr.filter.shape.steps:StepScoreShape",
+        "turn-rewards": "gfcr.filter.shape.steps:TurnRewards",
         "noise-correction": "gfcr.filter.shape.noise:NoiseCorrection",
     },
     Slot.CREDIT: {

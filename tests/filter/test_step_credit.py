@@ -10,7 +10,7 @@ from gfcr.filter.assemble import build_batch
 from gfcr.filter.credit.adjust import Evidence
 from gfcr.filter.credit.gigpo import GiGPO, share_alone
 from gfcr.filter.credit.process import ProcessGRPO
-from gfcr.filter.shape.steps import StepScoreShape
+from gfcr.filter.shape.steps import StepScoreShape, TurnRewards
 from gfcr.filter.steps import aggregate, first_wrong, has_wrong_step, on_trained_path, process_f1, scored_steps
 from gfcr.filter.turns import own_turns
 from gfcr.registry import INDEX, Slot
@@ -267,6 +267,16 @@ def test_step_scores_as_rewards_and_an_answer_without_steps_keeps_its_own():
     admit(made, lab("r").recipe.filter.admission)
     shape = StepScoreShape(StepScoreShape.Settings(weight=0.5), BUILD)
     assert shape.shape(made, View(0, 0, 0, None, None)) == {"a": pytest.approx(0.7)}
+
+
+def test_turn_rewards_add_to_the_reward_and_an_answer_without_them_keeps_its_own():
+    made = of(with_steps("a", 1.0, 0.1, -0.1, kind="turn"), with_steps("b", 0.0, None, kind="turn"), with_steps("c", 0.0, 0.5))
+    admit(made, lab("r").recipe.filter.admission)
+
+    def shaped(**settings):
+        return TurnRewards(TurnRewards.Settings(**settings), BUILD).shape(made, View(0, 0, 0, None, None))
+
+    assert shaped() == {"a": pytest.approx(1.0)} and shaped(which="penalties", weight=2.0) == {"a": pytest.approx(0.8)}
 
 
 # ---- right answers with a wrong step ---------------------------------------------------------------------------

@@ -1,8 +1,11 @@
-"""An answer's reward from its steps. Invariant: an answer none of whose steps has a value keeps its reward; correctness never reads
-the result.
+"""An answer's reward from its steps or turns. Invariant: an answer none of whose steps has a value keeps its reward; correctness never
+reads the result.
 """
 
 from __future__ import annotations
+
+import math
+from typing import Literal
 
 from pydantic import Field
 
@@ -44,4 +47,35 @@ class StepScoreShape:
             score = aggregate([value for _, _, value in scored_steps(member)], s.how, s.drop)
             if score is not None and member.signals.reward is not None:
                 out[member.rollout.id] = (1 - s.weight) * member.signals.reward + s.weight * score
+        return out
+
+
+@method(
+    "turn-rewards",
+    Slot.SHAPE,
+    title="the environment's turn rewards in the reward",
+    arxiv="2504.20073",
+    criterion="reliability",
+    faithfulness=Faithfulness.CONFIRMED,
+    traits=("shapes reward", "sums turn rewards", "needs: environment"),
+)
+class TurnRewards:
+    """r + weight * the sum of the rollout's turn rewards (RAGEN, arXiv:2504.20073: the return of a trajectory, its format penalty of -.1
+    per turn without a valid action among them). Filters and zero-variance tests go on reading r."""
+
+    class Settings(FrozenModel):
+        weight: float = 1.0
+        """Factor of the sum."""
+        which: Literal["all", "penalties"] = "all"
+        """Which turns count: all, or those with a negative reward (an environment that pays for steps would pay for more of them)."""
+
+    def __init__(self, settings: Settings, build: Build) -> None:
+        self.settings = settings
+
+    def shape(self, group: Group, view: View) -> dict[str, float]:
+        s, out = self.settings, {}
+        for member in baseline(group):
+            found = [v for _, _, v in scored_steps(member, {"turn"}) if v < 0 or s.which == "all"]
+            if found and member.signals.reward is not None:
+                out[member.rollout.id] = member.signals.reward + s.weight * math.fsum(found)
         return out
