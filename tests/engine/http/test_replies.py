@@ -69,6 +69,20 @@ def content(*values):
         ({"usage": {"prompt_tokens": 4, "completion_tokens": 6}}, "count"),
         ({"usage": {"prompt_tokens": 4, "completion_tokens": 3}}, "count"),
         ({"usage": None}, "shape"),
+        ({"logprobs": [1]}, "shape"),
+        ({"logprobs": "content"}, "shape"),
+        ({"logprobs": content(-0.5, 10**400)}, "logprob"),
+        ({"logprobs": content(-0.5, -(10**400))}, "logprob"),
+        ({"usage": {"prompt_tokens": -4, "completion_tokens": 5}}, "count"),
+        (
+            {"usage": {"prompt_tokens": 4, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": -1}}},
+            "count",
+        ),
+        (
+            {"usage": {"prompt_tokens": 4, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 5}}},
+            "count",
+        ),
+        ({"usage": {"prompt_tokens": 4, "completion_tokens": "\ud800"}}, "count"),
         ({"weight_versions": None}, "version"),
         ({"weight_versions": [{"version": "v2", "start": 0, "end": 5}]}, "version"),
         ({"weight_versions": [{"version": "v1", "start": 0, "end": 4}]}, "version"),
@@ -80,6 +94,7 @@ def test_what_is_wrong_with_an_event_is_a_fault_of_its_kind(changes, kind):
     with pytest.raises(Fault) as caught:
         read(event(**changes))
     assert caught.value.kind == kind and str(caught.value).startswith(f"{kind}: ")
+    str(caught.value).encode()  # half a surrogate pair would break the database
 
 
 @pytest.mark.parametrize(
@@ -112,6 +127,8 @@ def test_completions_are_checked_alike():
         ({"token_ids": [7, 99]}, "vocabulary"),
         ({"token_ids": [7]}, "shape"),
         ({"logprobs": {"token_logprobs": [-0.5, 0.5]}}, "logprob"),
+        ({"logprobs": {"token_logprobs": [-0.5, 10**400]}}, "logprob"),
+        ({"logprobs": [-0.5, -0.5]}, "shape"),
     ):
         with pytest.raises(Fault) as caught:
             completed(completion(**changes), [1, 5], 37)
@@ -121,13 +138,19 @@ def test_completions_are_checked_alike():
 def test_scores_are_of_the_tokens_asked_for():
     rows = [None, {"5": {"logprob": -1.0}}, {"6": {"logprob": -9999.0}, "7": {"logprob": -0.1}}]
     assert scored({"prompt_logprobs": rows}, [1, 5, 6]) == [-1.0, -math.inf]
-    for wrong in (rows[:2], [None, {"4": {"logprob": -1.0}}, rows[2]], None):
+    for wrong in (rows[:2], [None, {"4": {"logprob": -1.0}}, rows[2]], [None, {"5": {"logprob": -(10**400)}}, rows[2]], None):
         with pytest.raises(Fault):
             scored({"prompt_logprobs": wrong}, [1, 5, 6])
     one = {"index": 1, "logprobs": {"top_logprobs": [{"token_id:6": -2.0}]}}
     two = {"index": 0, "logprobs": {"top_logprobs": [{"token_id:5": -1.0}]}}
     assert tempered({"choices": [one, two]}, [5, 6]) == [-1.0, -2.0]
-    for choices in ([one], [one, one], [one, {**two, "index": 2}], [one, {**two, "logprobs": None}]):
+    for choices in (
+        [one],
+        [one, one],
+        [one, {**two, "index": 2}],
+        [one, {**two, "logprobs": None}],
+        [one, {**two, "logprobs": [1]}],
+    ):
         with pytest.raises(Fault):
             tempered({"choices": choices}, [5, 6])
 

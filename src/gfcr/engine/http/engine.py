@@ -54,7 +54,7 @@ class HttpEngine(ABC):
         self.settings, self.vocabulary, self._decode, self._version = settings, vocabulary, decode, version
         self.max_length, self._closed = 0, False
         self._tally = Tally()
-        servers = [Server(url, client(url, settings.seconds, key)) for url in settings.urls]
+        servers = [Server(url, client(url, settings.seconds, key), settings.seconds) for url in settings.urls]
         self._pool = Pool(servers, max(1, -(-slots // len(servers))), settings.outage, self._tally, self._admit)
         self._contexts = Contexts(vocabulary)
         self._news = threading.Condition()

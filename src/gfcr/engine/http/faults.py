@@ -16,7 +16,7 @@ STATUS = "status"
 REFUSED = "refused"
 """The server says the request is wrong (4xx): repeating it does not help."""
 TIMEOUT = "timeout"
-"""Silence for longer than allowed."""
+"""Silence for longer than allowed; bytes that come to nothing are silence too."""
 TRUNCATED = "truncated"
 """The reply ended before its end."""
 BAD_JSON = "bad_json"
@@ -51,6 +51,7 @@ class Fault(Exception):
     """One thing that went wrong. `again`: another attempt may help."""
 
     def __init__(self, kind: str, why: str, again: bool = True) -> None:
+        why = why.encode("utf-8", "backslashreplace").decode()  # half a surrogate pair is no text for a database
         super().__init__(kind, why, again)
         self.kind, self.why, self.again = kind, why, again
 

@@ -63,11 +63,27 @@ def token_id(value: Any, vocabulary: int) -> int:
 
 def logprob(value: Any) -> float:
     """Raises Fault for what is no log-probability of something that was sampled."""
-    if type(value) not in (int, float) or math.isnan(value):
+    found = _number(value)
+    if found > ROUNDING or found < FLOOR:
+        raise Fault(LOGPROB, f"a log-probability is {found:g}")
+    return min(found, 0.0)
+
+
+def _number(value: Any) -> float:
+    """Raises Fault for what is no number; an integer that no float holds is none."""
+    try:
+        found = float(value) if type(value) in (int, float) else math.nan
+    except OverflowError:
+        found = math.nan
+    if math.isnan(found):
         raise Fault(LOGPROB, f"a log-probability is {str(value)[:40]!r}")
-    if value > ROUNDING or value < FLOOR:
-        raise Fault(LOGPROB, f"a log-probability is {value:g}")
-    return min(float(value), 0.0)
+    return found
+
+
+def _told(own: Any, key: str) -> Any:
+    """What a choice's `logprobs` have under a key; None where they are of another form."""
+    found = own.get("logprobs") if isinstance(own, dict) else None
+    return found.get(key) if isinstance(found, dict) else None
 
 
 def choice(data: dict[str, Any]) -> dict[str, Any]:
@@ -82,13 +98,15 @@ def choice(data: dict[str, Any]) -> dict[str, Any]:
 def counts(data: dict[str, Any], sampled: int) -> tuple[int, int | None]:
     """(context tokens, those of them that were cached) of a reply; the sampled ones must be `sampled`. Raises Fault."""
     usage = data.get("usage")
-    if not isinstance(usage, dict) or type(usage.get("prompt_tokens")) is not int:
+    if not isinstance(usage, dict) or type(prompt := usage.get("prompt_tokens")) is not int:
         raise Fault(SHAPE, "the reply has no usage")
     if usage.get("completion_tokens") != sampled:
         raise Fault(COUNT, f"{sampled} tokens came, the server counts {usage.get('completion_tokens')}")
     details = usage.get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
-    return usage["prompt_tokens"], cached if type(cached) is int else None
+    if not 0 <= (cached if type(cached) is int else 0) <= prompt:
+        raise Fault(COUNT, f"{str(cached)[:40]} of {str(prompt)[:40]} context tokens are said to be cached")
+    return prompt, cached if type(cached) is int else None
 
 
 def generated(data: dict[str, Any], request: str, before: int, vocabulary: int, label: str | None) -> Part:
@@ -100,7 +118,7 @@ def generated(data: dict[str, Any], request: str, before: int, vocabulary: int, 
         prompt, cached = counts(data, before)
         return Part([], [], prompt=prompt, cached=cached, last=True)
     own = choice(data)
-    ids, content = own.get("token_ids"), (own.get("logprobs") or {}).get("content")
+    ids, content = own.get("token_ids"), _told(own, "content")
     if not isinstance(ids, list) or not isinstance(content, list) or len(ids) != len(content):
         raise Fault(SHAPE, f"{_length(ids)} token ids and {_length(content)} log-probabilities")
     for token, entry in zip(ids, content):
@@ -132,7 +150,7 @@ def completed(data: dict[str, Any], context: Sequence[int], vocabulary: int) -> 
     """A whole reply of /v1/completions with token ids. Raises Fault."""
     own = choice(data)
     ids, echoed = own.get("token_ids"), own.get("prompt_token_ids")
-    values = (own.get("logprobs") or {}).get("token_logprobs")
+    values = _told(own, "token_logprobs")
     if not isinstance(ids, list) or not isinstance(values, list) or len(ids) != len(values):
         raise Fault(SHAPE, f"{_length(ids)} token ids and {_length(values)} log-probabilities")
     if echoed is not None and echoed != list(context):
@@ -163,7 +181,7 @@ def tempered(data: dict[str, Any], wanted: Sequence[int]) -> list[float]:
         raise Fault(SHAPE, f"{_length(choices)} choices for {len(wanted)} contexts")
     found: dict[int, float] = {}
     for own in choices:
-        top = (own.get("logprobs") or {}).get("top_logprobs") if isinstance(own, dict) else None
+        top = _told(own, "top_logprobs")
         at = own.get("index") if isinstance(own, dict) else None
         if type(at) is not int or not 0 <= at < len(wanted) or at in found or not isinstance(top, list) or len(top) != 1:
             raise Fault(SHAPE, "a choice without index or log-probabilities")
@@ -173,9 +191,9 @@ def tempered(data: dict[str, Any], wanted: Sequence[int]) -> list[float]:
 
 def _scored(value: Any) -> float:
     """Given tokens may be as improbable as can be."""
-    if type(value) not in (int, float) or math.isnan(value) or value > ROUNDING:
-        raise Fault(LOGPROB, f"a log-probability is {str(value)[:40]!r}")
-    return -math.inf if value < FLOOR else min(float(value), 0.0)
+    if (found := _number(value)) > ROUNDING:
+        raise Fault(LOGPROB, f"a log-probability is {found:g}")
+    return -math.inf if found < FLOOR else min(found, 0.0)
 
 
 def _length(value: Any) -> str:

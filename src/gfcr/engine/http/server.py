@@ -1,13 +1,17 @@
 """One server: requests with typed faults, replies as they come, and its own counters.
 
 Invariants: a reply counts only when it is whole (a stream ends with its end mark and nothing follows it); a line is at most a
-mebibyte; what failed is a Fault of one kind.
+mebibyte, a reply that is no stream at most `MOST_REPLY` bytes, none is unpacked; however slowly bytes come, every wait ends; what
+failed is a Fault of one kind.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from math import isfinite
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from gfcr.engine.http.faults import CONNECT, FOREIGN, REFUSED, SHAPE, STATUS, TIMEOUT, TRUNCATED, Fault
@@ -19,6 +23,8 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 1 << 20
 """Of one line of a stream."""
+MOST_REPLY = 1 << 26
+"""Of a reply that is no stream."""
 CONNECT_SECONDS = 10.0
 _METRICS = {
     "generated": "vllm:generation_tokens_total",
@@ -71,6 +77,8 @@ class Server:
 
     url: str
     client: httpx2.AsyncClient
+    seconds: float = 60.0
+    """Longest silence of a reply; one that is no stream has come in twice that."""
     up: bool = False
     """Proven, and may be given work."""
     why: str = "not asked yet"
@@ -99,11 +107,14 @@ class Server:
         import httpx2
 
         try:
-            reply = await self.client.request(method, path, json=body, params=query)
+            async with asyncio.timeout(2 * self.seconds), self.client.stream(method, path, json=body, params=query) as reply:
+                content = await _whole(reply)
+        except TimeoutError:
+            raise Fault(TIMEOUT, f"the reply was not there after {2 * self.seconds:g} s, though bytes came") from None
         except (httpx2.HTTPError, httpx2.StreamError) as error:
             raise _fault(error) from error
-        _check_status(reply.status_code, reply.content)
-        return reply.content
+        _check_status(reply.status_code, content)
+        return content
 
     async def events(self, path: str, body: Any) -> AsyncIterator[dict[str, Any]]:
         """The objects of an event stream. Raises Fault, also when it ends early or goes on after its end."""
@@ -113,8 +124,13 @@ class Server:
         try:
             async with self.client.stream("POST", path, json=body) as reply:
                 if reply.status_code != 200:
-                    _check_status(reply.status_code, await reply.aread())
+                    async with asyncio.timeout(self.seconds):
+                        _check_status(reply.status_code, await _whole(reply))
+                _check_plain(reply)
+                spoke = monotonic()
                 async for line in _lines(reply):
+                    if monotonic() - spoke > self.seconds:
+                        raise Fault(TIMEOUT, f"no event in {self.seconds:g} s, though bytes came")
                     if not line.startswith(b"data:"):
                         if line.strip() and not line.startswith(b":"):
                             raise Fault(SHAPE, f"a stream holds {line[:60]!r}")
@@ -129,6 +145,9 @@ class Server:
                     if "error" in found:
                         raise Fault(STATUS, f"the server broke off: {str(found['error'])[:200]}")
                     yield found
+                    spoke = monotonic()
+        except TimeoutError:
+            raise Fault(TIMEOUT, f"a refusal was not there after {self.seconds:g} s, though bytes came") from None
         except (httpx2.HTTPError, httpx2.StreamError) as error:
             raise _fault(error) from error
         if not ended:
@@ -146,6 +165,8 @@ class Server:
                         value = float(rest.rpartition(" ")[2] if "{" in line else rest)
                     except ValueError:
                         raise Fault(SHAPE, f"a metric is {line[:80]!r}") from None
+                    if not isfinite(value):
+                        raise Fault(SHAPE, f"a metric is {line[:80]!r}")
                     sums[key] = sums.get(key, 0.0) + value
         if missing := [name for key, name in _METRICS.items() if key not in sums]:
             raise Fault(SHAPE, f"/metrics has no {missing[0]}")
@@ -153,15 +174,37 @@ class Server:
 
 
 async def _lines(reply: httpx2.Response) -> AsyncIterator[bytes]:
-    rest = b""
+    """The lines as they come, and an empty one for bytes that end none, so that the caller can look at the clock."""
+    rest = bytearray()
     async for block in reply.aiter_raw():
-        *whole, rest = (rest + block).split(b"\n")
-        for line in whole:
-            yield line
+        rest += block
+        if b"\n" not in block:
+            yield b""
+        else:
+            *whole, last = bytes(rest).split(b"\n")
+            rest = bytearray(last)
+            for line in whole:
+                yield line
         if len(rest) > MOST_BYTES:
             raise Fault(SHAPE, f"a line of more than {MOST_BYTES} bytes")
     if rest.strip():
         raise Fault(TRUNCATED, "a stream ended within a line")
+
+
+async def _whole(reply: httpx2.Response) -> bytes:
+    """A reply's bytes as they are on the wire. Raises Fault for too many, and for a packed one: it was asked not to be."""
+    _check_plain(reply)
+    content = bytearray()
+    async for block in reply.aiter_raw():
+        content += block
+        if len(content) > MOST_REPLY:
+            raise Fault(SHAPE, f"a reply of more than {MOST_REPLY} bytes")
+    return bytes(content)
+
+
+def _check_plain(reply: httpx2.Response) -> None:
+    if (packed := reply.headers.get("content-encoding", "identity")) != "identity":
+        raise Fault(SHAPE, f"the reply is packed ({packed[:40]!r}), and plain bytes were asked for")
 
 
 def _check_status(status: int, content: bytes) -> None:

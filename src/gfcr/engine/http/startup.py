@@ -7,7 +7,7 @@ import re
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gfcr.engine.http.faults import REFUSED, VOCABULARY, Fault
+from gfcr.engine.http.faults import REFUSED, SHAPE, VOCABULARY, Fault
 from gfcr.engine.http.law import TOP, law_of, probe
 from gfcr.engine.http.replies import choice, scored
 from gfcr.engine.http.server import Server
@@ -25,7 +25,8 @@ HOW = (
 async def named(server: Server, model: str | None) -> dict[str, Any]:
     """The entry of /v1/models for `model`, None = the only one. Raises ConfigError, Fault."""
     listed = await server.ask("GET", "/v1/models")
-    server.models = {str(m.get("id")): m for m in listed.get("data") or () if isinstance(m, dict)}
+    data = listed.get("data")
+    server.models = {str(m.get("id")): m for m in (data if isinstance(data, list) else ()) if isinstance(m, dict)}
     if model is None and len(server.models) != 1:
         raise ConfigError(
             f"{server.url} serves {len(server.models)} models: {', '.join(server.models) or 'none'}",
@@ -100,7 +101,7 @@ async def _check_law(engine: VllmEngine, server: Server) -> None:
     for context in contexts:
         for temperature, into in ((1.0, ones), (0.5, halves)):
             data = await engine.patient(partial(engine.one, server, context, temperature=temperature, logprobs=TOP))
-            into.append({e["token_id"]: e["logprob"] for e in choice(data)["logprobs"]["content"][0]["top_logprobs"]})
+            into.append(_top(data))
     refuse_law(server.url, law_of(ones, halves))
     context, one = max(zip(contexts, ones), key=lambda pair: len(pair[0]))
     token, want = max(one.items(), key=lambda item: item[1])
@@ -111,6 +112,15 @@ async def _check_law(engine: VllmEngine, server: Server) -> None:
             f"{server.url} scores a token {got:.4g} that it would sample with log-probability {want:.4g}",
             "serve one model, without speculative decoding or quantised keys and values; half precisions: raise engine.http.gap",
         )
+
+
+def _top(data: dict[str, Any]) -> dict[int, float]:
+    """Log-probabilities of the likeliest first tokens of a reply, by id. Raises Fault."""
+    try:
+        found = choice(data)["logprobs"]["content"][0]["top_logprobs"]
+        return {int(entry["token_id"]): float(entry["logprob"]) for entry in found}
+    except (KeyError, IndexError, TypeError, ValueError, OverflowError):
+        raise Fault(SHAPE, "the reply has no log-probabilities of the likeliest tokens") from None
 
 
 def refuse_law(url: str, law: str) -> None:

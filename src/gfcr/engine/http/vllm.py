@@ -213,7 +213,8 @@ class VllmEngine(HttpEngine):
         context = ids[:-1] if full else ids
         data = await self.one(server, context, prompt_logprobs=0)
         found = scored(data, context)
-        ranks = [int(row[str(token)].get("rank") or 0) for token, row in zip(context[1:], data["prompt_logprobs"][1:])]
+        told = [row[str(token)].get("rank") for token, row in zip(context[1:], data["prompt_logprobs"][1:])]
+        ranks = [rank if type(rank) is int else 0 for rank in told]
         if full:
             found += await self._tempered(server, ids, len(ids) - 1, len(ids), 1.0)
             ranks += [1 if (await self._best(server, context)) == ids[-1] else 0]
@@ -252,6 +253,8 @@ class VllmEngine(HttpEngine):
         params = {**PLAIN, "temperature": 1.0, "max_tokens": 1, "ignore_eos": True, "logprobs": 0, "detokenize": False, **law}
         data = await server.ask("POST", GENERATE, {"request_id": name, "token_ids": context, "sampling_params": params})
         part = generated(data, name, 0, self.vocabulary, self._label if server.up else None)
+        if len(part.ids) != 1:
+            raise Fault(COUNT, f"{len(part.ids)} tokens, and one was asked for")
         self._scored(server, len(context), len(part.ids))
         return data
 
