@@ -64,7 +64,13 @@ _context.set_forkserver_preload(
 )
 
 
-def play(path: Path, overrides: Sequence[str] = (), failpoint: str | None = None, seed: int = SEED) -> None:
+def play(
+    path: Path,
+    overrides: Sequence[str] = (),
+    failpoint: str | None = None,
+    recipe: str = "four_modules",
+    seed: int = SEED,
+) -> None:
     """Run or resume in `path` to the end, in a child; ends the process. `failpoint` as in GFCR_FAILPOINT."""
     import torch
 
@@ -80,24 +86,24 @@ def play(path: Path, overrides: Sequence[str] = (), failpoint: str | None = None
         if RunDirectory.exists(path):
             session = Session.resume(path)
         else:
-            session = Session.create(load("four_modules", overrides), seed, path)
+            session = Session.create(load(recipe, overrides), seed, path)
         session.run()
     except GfcrError as error:
         print(f"  {error}".replace("\n", "\n  "), file=sys.stderr)
         os._exit(REFUSED)
 
 
-def start(path: Path, overrides: Sequence[str] = (), failpoint: str | None = None) -> Any:
+def start(path: Path, overrides: Sequence[str] = (), failpoint: str | None = None, recipe: str = "four_modules") -> Any:
     """A child at work in `path`."""
     target = import_module("bench.resume").play  # by that name in the child too, whatever this module was run as
-    process = _context.Process(target=target, args=(path, tuple(overrides), failpoint))
+    process = _context.Process(target=target, args=(path, tuple(overrides), failpoint, recipe))
     process.start()
     return process
 
 
-def finish(path: Path, overrides: Sequence[str] = (), failpoint: str | None = None) -> int:
+def finish(path: Path, overrides: Sequence[str] = (), failpoint: str | None = None, recipe: str = "four_modules") -> int:
     """Run or resume in a child; its exit code."""
-    process = start(path, overrides, failpoint)
+    process = start(path, overrides, failpoint, recipe)
     process.join()
     return int(process.exitcode)
 
@@ -155,12 +161,14 @@ def matrix() -> list[str]:
     return [f"{name}:{mode}:{nth}" for name, modes in failpoints.names().items() for mode in modes for nth in passages(name)]
 
 
-def crash_and_resume(spec: str, overrides: Sequence[str], expected: dict[str, Any], path: Path) -> str:
+def crash_and_resume(
+    spec: str, overrides: Sequence[str], expected: dict[str, Any], path: Path, recipe: str = "four_modules"
+) -> str:
     """One case; empty when it passed, else what went wrong."""
-    code = finish(path, overrides, spec)
+    code = finish(path, overrides, spec, recipe)
     if code != (REFUSED if ":enospc" in spec else CRASHED):
         return f"the failpoint was not met: exit code {code}"
-    if code := finish(path, overrides):
+    if code := finish(path, overrides, recipe=recipe):
         return f"resume ended with exit code {code}"
     found = differences(path, expected)
     return f"differs: {', '.join(found)}" if found else ""
