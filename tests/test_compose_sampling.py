@@ -89,3 +89,14 @@ def test_a_configured_truncation_is_one():
     banned = real(Slot.CONFIGURE, "by-category", laws={"one": {"banned": (3,)}})
     assert rules(cut) == rules(banned) == ["truncated_without_processed"]
     assert rules(real(Slot.CONFIGURE, "schedule", what="top_p")) == rules(cut, **LAWS) == []
+
+
+def test_a_configured_temperature_of_0_is_greedy():
+    cooling = [
+        real(Slot.CONFIGURE, "schedule", end=0.0),
+        real(Slot.CONFIGURE, "by-category", laws={"one": {"temperature": 0}}),
+        real(Slot.CONFIGURE, "uncertain", low=0.0),
+    ]
+    assert [rules(method) for method in cooling] == [["greedy_samples"]] * 3
+    assert rules(real(Slot.CONFIGURE, "within", points=((0, 1.0), (9, 0.0))), **LAWS) == ["greedy_samples"]
+    assert rules(real(Slot.CONFIGURE, "schedule", what="min_p", start=0.0, end=0.0)) == rules(real(Slot.CONFIGURE, "uncertain")) == []

@@ -312,12 +312,13 @@ def make_slots(recipe: Recipe, context: Build) -> Slots:
     def many(slot: Slot) -> tuple[Any, ...]:
         return tuple(_make(slot, ref.name, ref.values(), context) for ref in recipe.slots()[slot])
 
+    laws = [method.traits | settings.traits() for method, settings in recipe.methods() if method.slot is Slot.CONFIGURE]
     return Slots(
         select=one(Slot.SELECT),
         topology=one(Slot.TOPOLOGY),
         allocate=one(Slot.ALLOCATE),
         credit=one(Slot.CREDIT),
-        configure=configurator(sampling_of(recipe), recipe.generate.max_tokens, many(Slot.CONFIGURE)),
+        configure=configurator(sampling_of(recipe), recipe.generate.max_tokens, many(Slot.CONFIGURE), frozenset().union(*laws)),
         posterior=PosteriorTable(context.tasks, recipe.control.posterior),
         memory=Memory(recipe.replay.memory),
         admission=recipe.filter.admission,

@@ -50,14 +50,24 @@ class Facts:
         return found.partition(" ")[0]
 
     @property
+    def truncating(self) -> str:
+        """What gives tokens probability 0 under some law that may be sampled: the recipe's own or a method; empty = nothing."""
+        return "generate.sampling" if self.sampling.truncated else next(iter(self.having("truncates")), "")
+
+    @property
+    def penalising(self) -> str:
+        """What makes some law that may be sampled depend on the tokens before, beyond the model; empty = nothing."""
+        return "generate.sampling" if self.sampling.penalised else next(iter(self.having("penalises")), "")
+
+    @property
     def truncated(self) -> bool:
         """Some law that may be sampled gives tokens probability 0."""
-        return self.sampling.truncated or bool(self.having("truncates"))
+        return bool(self.truncating)
 
     @property
     def penalised(self) -> bool:
         """Some law that may be sampled depends on the tokens before, beyond the model."""
-        return self.sampling.penalised or bool(self.having("penalises"))
+        return bool(self.penalising)
 
     @property
     def single(self) -> bool:
@@ -149,7 +159,7 @@ def truncated_without_processed(facts: Facts) -> Finding | None:
         return None
     return Finding(
         "truncated_without_processed",
-        "sampling is truncated (top-p, top-k, min-p or bans), and the engine "
+        f"{facts.truncating} truncates sampling (top-p, top-k, min-p or bans), and the engine "
         f"{facts.engine!r} reports log-probabilities of the full distribution: every ratio would be off by the kept mass",
         "sample with top_p = 1, top_k = 0, min_p = 0, or use an engine with processed log-probabilities",
     )

@@ -31,25 +31,24 @@ def engine_without_weights(facts: Facts) -> Finding | None:
 
 @rule
 def truncated_without_kept_mass(facts: Facts) -> Finding | None:
-    if not facts.sampling.truncated or "token_ids" not in facts.engine_features or "kept_mass" in facts.engine_features:
+    who = facts.truncating
+    if not who or "token_ids" not in facts.engine_features or "kept_mass" in facts.engine_features:
         return None
     return Finding(
         "truncated_without_kept_mass",
-        f"sampling is truncated (top-p, top-k, min-p or bans), and the engine {facts.engine!r} does not tell the kept mass, without which "
-        "its log-probabilities cannot be compared with the trainer's",
-        "sample with top_p = 1, top_k = 0, min_p = 0 and no bans, or use the engine embedded",
+        f"{who} truncates sampling (top-p, top-k, min-p or bans), and the engine {facts.engine!r} does not tell the kept mass, without "
+        "which its log-probabilities cannot be compared with the trainer's",
+        f"keep top_p = 1, top_k = 0, min_p = 0 and no bans in {who}, or use the engine embedded",
     )
 
 
 @rule
 def penalties_unserved(facts: Facts) -> Finding | None:
-    s = facts.sampling
-    if s.plain or not (s.repetition_penalty != 1 or s.presence_penalty or s.frequency_penalty):
-        return None
-    if "token_ids" not in facts.engine_features or "penalties" in facts.engine_features:
+    who = facts.penalising
+    if not who or "token_ids" not in facts.engine_features or "penalties" in facts.engine_features:
         return None
     return Finding(
         "penalties_unserved",
-        f"sampling has penalties, which the engine {facts.engine!r} does not serve",
-        "leave repetition_penalty, presence_penalty and frequency_penalty out, or use the engine embedded",
+        f"{who} has penalties, which the engine {facts.engine!r} does not serve",
+        f"leave repetition_penalty, presence_penalty and frequency_penalty out of {who}, or use the engine embedded",
     )

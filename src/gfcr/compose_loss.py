@@ -168,10 +168,11 @@ def packed_rows(facts: Facts) -> Finding | None:
 
 @rule
 def greedy_samples(facts: Facts) -> Finding | None:
-    if facts.sampling.temperature > 0:
+    who = "generate.sampling" if facts.sampling.temperature == 0 else next(iter(facts.having("greedy")), "")
+    if not who:
         return None
     return Finding(
         "greedy_samples",
-        "generate.sampling.temperature = 0: a greedy law has no gradient, and the answers of a group are all the same",
+        f"{who} comes to temperature 0: a greedy law has no gradient, and the answers of a group are all the same",
         "sample at a temperature above 0 (evaluate.greedy measures greedy answers)",
     )

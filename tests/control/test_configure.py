@@ -1,6 +1,7 @@
 """Laws and lengths that differ: over training, within an answer, between tasks, by difficulty; from recipe to batch."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from gfcr.context import Build, Configuration, View
 from gfcr.control.configure.base import Change, configurator
 from gfcr.control.posterior import PosteriorSettings, PosteriorTable
 from gfcr.errors import ConfigError
-from gfcr.registry import Slot, find, settings_of
+from gfcr.registry import Slot, find, names, settings_of
 from gfcr.run.metrics import step_metrics
 from gfcr.run.sampling_metrics import label
 from gfcr.types import Group, Member, Role, Rollout, Sampling, Signals, Status, StopReason, Verdict
@@ -18,6 +19,7 @@ from lifecycle_cases import batch_of, lab, tasks
 TASKS = tasks(3)
 BUILD = Build(0, TASKS, 3, 4, 256)
 BASE = Configuration(Sampling(temperature=0.9), 256)
+BASE_1 = Configuration(Sampling(), 256)
 
 
 def view(progress=0.0, number=0):
@@ -165,6 +167,68 @@ class Greedy:
 def test_more_tokens_than_planned_are_refused_whoever_asks():
     with pytest.raises(ConfigError, match=r"Greedy asks for answers of 512 tokens, generate\.max_tokens is 256"):
         configurator(Sampling(), 256, [Greedy()]).configure(group(), view())
+
+
+class Undeclared:
+    """A third party's, of laws that its traits say nothing of."""
+
+    def __init__(self, **change):
+        self.change = Change(**change)
+
+    def edit(self, how, group, view):
+        return self.change.of(how)
+
+
+class InTurns(Undeclared):
+    def edit(self, how, group, view):
+        return replace(how, turns=((2, self.change.of(how)),))
+
+
+@pytest.mark.parametrize(
+    ("method", "trait"),
+    [
+        (Undeclared(top_p=0.9), "truncates"),
+        (Undeclared(banned=(3,)), "truncates"),
+        (Undeclared(presence_penalty=0.5), "penalises"),
+        (InTurns(temperature=0.5), "lays out laws"),
+        (InTurns(top_k=4), "truncates"),
+    ],
+)
+def test_a_law_of_a_kind_that_nobody_declared_is_refused(method, trait):
+    all_ = frozenset({"truncates", "penalises", "lays out laws"})
+    with pytest.raises(ConfigError, match=f"{type(method).__name__} gave .* and does not say so") as caught:
+        configurator(Sampling(), 256, [method], all_ - {trait}).configure(group(), view())
+    assert f"declare the trait '{trait}'" in caught.value.remedy
+    assert (
+        configurator(Sampling(), 256, [method], all_).configure(group(), view()).laws[-1] == method.change.of(BASE_1).sampling
+    )
+
+
+def test_the_recipes_own_truncation_needs_no_declaration():
+    how = configurator(Sampling(top_p=0.9), 256, [Undeclared(top_k=5)], frozenset()).configure(group(), view())
+    assert how.sampling == Sampling(top_p=0.9, top_k=5)
+
+
+LAWS = {
+    "schedule": [
+        {"what": w, "start": a, "end": b} for w, a, b in (("top_p", 1, 0.8), ("top_k", 0, 9), ("frequency_penalty", 0.2, 0))
+    ],
+    "within": [{"what": "min_p", "points": ((3, 0.1), (8, 0.0))}, {"points": ((0, 1.2), (9, 0.8))}],
+    "by-turn": [{"turns": ({"turn": 1, "top_p": 0.9}, {"turn": 2, "repetition_penalty": 1.1})}],
+    "by-category": [{"laws": {"one": {"banned": (3,), "presence_penalty": 0.1}}}],
+    "uncertain": [{"low": 0.5, "high": 1.0}],
+}
+
+
+@pytest.mark.parametrize("name", names(Slot.CONFIGURE))
+def test_what_is_built_in_declares_every_law_it_gives(name):
+    """`configurator` refuses what is not declared; here with exactly the traits the composition check sees."""
+    found = find(Slot.CONFIGURE, name)
+    for settings in LAWS[name]:
+        values = settings_of(found, settings)
+        asked = configurator(Sampling(), 256, [found.cls(values, BUILD)], found.traits | values.traits())
+        seen = {law for share in (0.0, 0.3, 1.0) for law in asked.configure(group(), view(share)).laws}
+        assert seen - {Sampling()}, settings
 
 
 def test_metrics_tell_laws_kept_mass_and_distinct_answers():

@@ -147,6 +147,8 @@ def test_every_end_has_a_reason(tmp_path):
         ("trl_grpo", ["filter.credit=rloo"], Need.CREDIT),
         ("trl_grpo", ["filter.admission.overlong=mask"], Need.DROPPED),
         ("trl_grpo", UNEVEN, Need.UNEVEN),
+        ("trl_grpo", ["control.configure={name='schedule',end=0.7}"], Need.TEMPERATURES),
+        ("trl_grpo", ["control.configure={name='uncertain'}"], Need.TEMPERATURES),
     ],
 )
 def test_a_rollout_function_refuses_what_trl_has_no_place_for(recipe, overrides, need):
@@ -166,6 +168,11 @@ def test_what_each_way_carries_is_let_through():
     for name, part in (("cispo", "loss.kind = 'cispo'"), ("dpo", "loss.kind = 'dpo'"), ("ppo", "train.value")):
         with pytest.raises(ConfigError, match=f"cannot carry {part}: that is a part of gfcr's own trainer"):
             refuse(load(name), exporters.TRAINER)
+    heated = load("trl_grpo", ["control.configure={name='within',points=[[4,0.8]]}"])
+    for exporter in (exporters.TRAINER, exporters.WORKER):
+        with pytest.raises(ConfigError, match="cannot carry answers of several temperatures"):
+            refuse(heated, exporter)
+        refuse(load("trl_grpo", ["control.configure={name='schedule',what='max_tokens',start=24,end=12}"]), exporter)
     with pytest.raises(ConfigError, match="cannot carry packed rows"):
         refuse(load("grpo", ["loss.packed=true"]), exporters.TRAINER)
     with pytest.raises(ConfigError, match=r"cannot average the loss as loss.normalise = 'constant'"):
@@ -185,6 +192,10 @@ def test_what_no_trait_told_of_is_found_in_the_batch(tmp_path):
     refuse_batch(by_token, exporters.TRAINER)
     with pytest.raises(ConfigError, match="RolloutSample cannot carry advantages by token, and round 0 has them"):
         refuse_batch(by_token, exporters.WORKER)
+    heats = batch.temperature.copy()
+    heats[np.flatnonzero(batch.rl_mask)[0]] = 0.5
+    with pytest.raises(ConfigError, match="answers of several temperatures, and round 0 has them"):
+        refuse_batch(replace(batch, temperature=heats), exporters.TRAINER)
     weights = np.zeros(len(batch.input_ids), np.float32)
     weights[0] = 1
     nothing = Exporter("nobody", frozenset(), frozenset(Normalise), "do something else")

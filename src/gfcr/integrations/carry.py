@@ -31,6 +31,7 @@ class Need(StrEnum):
     CROSS_ENTROPY = "cross-entropy weights"
     PREFERENCES = "preference pairs"
     MEDIA = "images or video"
+    TEMPERATURES = "answers of several temperatures"
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def needs(recipe: Recipe) -> dict[Need, str]:
     """What the recipe's parts need of the trainer: need -> the part that asks for it, in words."""
     out: dict[Need, str] = {}
     for need, trait in _TRAITS:
-        if found := [f"{m.slot} = {m.name!r}" for m, _ in recipe.methods() if trait in m.traits]:
+        if found := [f"{m.slot} = {m.name!r}" for m, settings in recipe.methods() if trait in m.traits | settings.traits()]:
             out.setdefault(need, found[0])
     control, filters = recipe.control, recipe.filter
     if control.select.name != "uniform":  # any other order than the foreign data loader's own
@@ -85,6 +86,7 @@ _TRAITS: tuple[tuple[Need, str], ...] = (
     (Need.PER_TOKEN, "needs: value head"),
     (Need.CROSS_ENTROPY, "cross-entropy weights"),
     (Need.PREFERENCES, "preference pairs"),
+    (Need.TEMPERATURES, "changes temperature"),
 )
 """Traits that tell of a need; without them it shows in the batch (`refuse_batch`)."""
 
@@ -147,4 +149,5 @@ _IN_BATCH: dict[Need, Callable[[Batch], bool]] = {
     Need.CROSS_ENTROPY: lambda batch: bool(batch.ce_weights.any()),
     Need.PREFERENCES: lambda batch: bool(batch.preferences),
     Need.MEDIA: lambda batch: bool(batch.media),
+    Need.TEMPERATURES: lambda batch: len(np.unique(batch.temperature[batch.rl_mask & ~np.isnan(batch.temperature)])) > 1,
 }

@@ -59,6 +59,10 @@ def test_without_token_ids_answers_are_text_for_evaluation(endpoint):
             assert np.isnan(chunk.logprobs).all() and len(chunk.logprobs) == len(chunk.ids)
             assert chunk.stop in (StopReason.EOS, StopReason.MAX_TOKENS)
             assert ENCODE(DECODE(chunk.ids)) == chunk.ids.tolist()
+        running.submit(replace(request("p", [1, 5]), sampling=Sampling(0.7, top_p=0.5)))  # asked for as such
+        for law in (Sampling(top_k=5), Sampling(min_p=0.1), Sampling(banned=(3,)), Sampling(presence_penalty=0.5)):
+            with pytest.raises(ValueError, match="only temperature and top-p may shape its law"):
+                running.submit(replace(request("q", [1, 5]), sampling=law))
 
 
 def test_an_answer_that_our_tokenizer_cannot_write_is_a_failure_and_no_guess(endpoint):

@@ -21,8 +21,16 @@ from gfcr.types import Group, Sampling
 
 TRUNCATES, PENALISES = "truncates", "penalises"
 """Traits of methods under whose laws some tokens have probability 0, or the tokens before change the law."""
+HEATS, GREEDY = "changes temperature", "greedy"
+"""Traits of methods whose laws may have other temperatures than the recipe's, or temperature 0."""
 LAYS_OUT = "lays out laws"
 """Trait of methods that give a rollout several laws; they come last, because the others change the first law only."""
+
+_KINDS = {
+    TRUNCATES: "a law that truncates (top-p, top-k, min-p or bans)",
+    PENALISES: "a law with penalties",
+    LAYS_OUT: "a rollout several laws",
+}
 
 
 class FixedConfiguration:
@@ -38,9 +46,12 @@ class FixedConfiguration:
 class Configured(FixedConfiguration):
     """The recipe's, changed by methods one after the other."""
 
-    def __init__(self, sampling: Sampling, max_tokens: int, methods: Sequence[ConfigureMethod]) -> None:
+    def __init__(
+        self, sampling: Sampling, max_tokens: int, methods: Sequence[ConfigureMethod], declared: frozenset[str] | None = None
+    ) -> None:
+        """`declared`: traits of the methods, which the composition check went by; None = nobody checked."""
         super().__init__(sampling, max_tokens)
-        self.methods = tuple(methods)
+        self.methods, self.declared = tuple(methods), declared
 
     def configure(self, group: Group, view: View) -> Configuration:
         how = self.how
@@ -53,7 +64,25 @@ class Configured(FixedConfiguration):
                     f"{self.how.max_tokens}",
                     "raise generate.max_tokens, with which budget and context are planned, or lower the method's",
                 )
+            if self.declared is not None:
+                self._as_declared(method, how, self.declared)
         return how
+
+    def _as_declared(self, method: ConfigureMethod, how: Configuration, declared: frozenset[str]) -> None:
+        """Raise ConfigError for a law of a kind that the composition check was not told of: an engine may not serve it, or a ratio
+        may not be had for it."""
+        laws, own = how.laws, self.how.sampling
+        for trait, found in (
+            (TRUNCATES, not own.truncated and any(law.truncated for law in laws)),
+            (PENALISES, not own.penalised and any(law.penalised for law in laws)),
+            (LAYS_OUT, len(laws) > 1),
+        ):
+            if found and trait not in declared:
+                raise ConfigError(
+                    f"control.configure: {type(method).__name__} gave {_KINDS[trait]}, and does not say so: the composition check went by "
+                    "its traits",
+                    f"declare the trait {trait!r} on it (traits=..., or traits() of its Settings)",
+                )
 
     def state_dict(self) -> dict[str, Any]:
         return {str(i): m.state_dict() for i, m in enumerate(self.methods) if hasattr(m, "state_dict")}
@@ -63,9 +92,11 @@ class Configured(FixedConfiguration):
             self.methods[int(i)].load_state_dict(part)  # type: ignore[attr-defined]
 
 
-def configurator(sampling: Sampling, max_tokens: int, methods: Sequence[ConfigureMethod]) -> Configurator:
-    """What a run asks how to sample."""
-    return Configured(sampling, max_tokens, methods) if methods else FixedConfiguration(sampling, max_tokens)
+def configurator(
+    sampling: Sampling, max_tokens: int, methods: Sequence[ConfigureMethod], declared: frozenset[str] | None = None
+) -> Configurator:
+    """What a run asks how to sample. `declared`: as in `Configured`."""
+    return Configured(sampling, max_tokens, methods, declared) if methods else FixedConfiguration(sampling, max_tokens)
 
 
 class Change(FrozenModel):
@@ -108,12 +139,12 @@ def changed(law: Sampling, **changes: Any) -> Sampling:
 def traits_of(changes: dict[str, Any]) -> frozenset[str]:
     """Traits of a method that may give a law these values (None = leaves them)."""
     off = {"top_p": 1, "top_k": 0, "min_p": 0, "banned": (), "repetition_penalty": 1, "presence_penalty": 0}
-    found = {
-        TRUNCATES if n in ("top_p", "top_k", "min_p", "banned") else PENALISES if n != "temperature" else ""
+    greedy = frozenset({GREEDY}) if changes.get("temperature") == 0 else frozenset()
+    return greedy | frozenset(
+        HEATS if n == "temperature" else TRUNCATES if n in ("top_p", "top_k", "min_p", "banned") else PENALISES
         for n, value in changes.items()
-        if value is not None and value != off.get(n, 0)
-    }
-    return frozenset(found - {""})
+        if value is not None and (n == "temperature" or value != off.get(n, 0))
+    )
 
 
 def tokens_allowed(method: str, tokens: float, most: int) -> None:

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from gfcr.context import Build, Configuration, View
-from gfcr.control.configure.base import Change, altered, tokens_allowed
+from gfcr.control.configure.base import Change, altered, tokens_allowed, traits_of
 from gfcr.errors import ConfigError
 from gfcr.filter.semantic import cluster_entropy, clusters
 from gfcr.registry import Faithfulness, FrozenModel, Slot, method
@@ -76,7 +76,8 @@ class Uncertain:
         """Temperature where h = 1."""
 
         def traits(self) -> frozenset[str]:
-            return frozenset({"needs: stages"}) if self.by == "answers" else frozenset()
+            stages = frozenset({"needs: stages"}) if self.by == "answers" else frozenset()
+            return stages | traits_of({"temperature": self.low}) | traits_of({"temperature": self.high})
 
     def __init__(self, settings: Settings, build: Build) -> None:
         self.settings = settings

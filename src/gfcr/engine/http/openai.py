@@ -12,6 +12,7 @@ back, because a whole reply cannot be cut; which weights answered is not known (
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -69,7 +70,8 @@ class OpenAiEngine(HttpEngine):
 
     def _refused(self, request: Request) -> str:
         if not self.settings.token_ids:
-            return ""
+            told = replace(request.sampling, top_p=1.0, id="").plain and not request.later
+            return "" if told else "only temperature and top-p may shape its law: no others are asked for over this protocol"
         return (
             ""
             if request.sampling.plain and not request.later

@@ -7,13 +7,13 @@ from gfcr.types import Normalise
 
 TRAINER = Exporter(
     "GfcrGRPOTrainer",
-    frozenset(Need) - {Need.CROSS_ENTROPY, Need.PREFERENCES, Need.MEDIA},
+    frozenset(Need) - {Need.CROSS_ENTROPY, Need.PREFERENCES, Need.MEDIA, Need.TEMPERATURES},
     frozenset(Normalise),
     "train it with gfcr's own trainer (`gfcr run`): TRL's GRPO loss has no term for it",
 )
 WORKER = Exporter(
     "TRL's RolloutSample",
-    frozenset(Need) - {Need.PER_TOKEN, Need.CROSS_ENTROPY, Need.PREFERENCES, Need.MEDIA},
+    frozenset(Need) - {Need.PER_TOKEN, Need.CROSS_ENTROPY, Need.PREFERENCES, Need.MEDIA, Need.TEMPERATURES},
     frozenset({Normalise.TOKEN_MEAN}),
     "use GfcrGRPOTrainer; a RolloutSample has one advantage for all its tokens, and AsyncGRPO's loss is a mean over tokens",
 )
