@@ -27,7 +27,8 @@ from gfcr.integrations.trl import (
     grpo_config,
 )
 from gfcr.integrations.trl.configs import check_args
-from gfcr.types import Sampling
+from gfcr.integrations.trl.rollout import _spread
+from gfcr.types import Node, Rollout, Sampling, Segment, SegmentKind, StopReason
 
 SAVE = {"save_strategy": "steps", "save_steps": 2}
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -82,6 +83,21 @@ def test_arguments_that_contradict_the_recipe_are_refused(settings, what, tmp_pa
     chosen = recipe("trl_grpo")
     with pytest.raises(ConfigError, match=what):
         check_args(chosen, grpo_config(chosen, str(tmp_path), **CPU | settings))
+
+
+def test_a_rollout_function_gives_log_probabilities_of_trls_law():
+    """Those of a truncated law have the kept mass put back; where nobody tells it there are none."""
+    ids, logprobs = np.array([5, 6], np.int32), np.log(np.array([0.5, 1.0], np.float32))
+    mass = {"kept_mass": np.array([0.8, 0.25], np.float32)}
+
+    def spread(law, tracks):
+        said = Segment(SegmentKind.ACTION, ids, logprobs, sampling=law, tracks=tracks)
+        path = (Node("p", None, Segment(SegmentKind.PROMPT, ids)), Node("r", "p", said))
+        return _spread(Rollout("r", "t", path, StopReason.EOS))[2]
+
+    assert spread(Sampling(top_p=0.8), mass) == pytest.approx(np.log([0.4, 0.25]))
+    assert spread(Sampling(top_p=0.8), {}) == [None, None]
+    assert spread(Sampling(0.7), {}) == pytest.approx(logprobs.tolist())
 
 
 def test_the_recipes_part_is_not_taken_from_the_trainers_arguments(tmp_path):

@@ -23,16 +23,16 @@ _OPTIONAL: dict[str, tuple[Any, type]] = {
 """Columns that most batches lack: (value where nothing is known, type)."""
 
 
-def _untruncated(segment: Segment) -> np.ndarray | None:
-    """float32[n]: log-probabilities as the trainer's law softmax(logits / temperature) has them. Those of a truncating law are
-    renormalised over the kept set, whose mass is put back here; those of a penalising one depend on counts that the trainer does
-    not keep, so there are none."""
+def trainers(segment: Segment) -> np.ndarray | None:
+    """float32[n]: a segment's log-probabilities as the trainer's law softmax(logits / temperature) has them. Those of a truncating law
+    are renormalised over the kept set, whose mass is put back here, and unknown without it; those of a penalising one depend on
+    counts that the trainer does not keep, so there are none. None = unknown."""
     law, mass = segment.sampling, segment.tracks.get("kept_mass")
     if segment.logprobs is None or law is None or law.plain:
         return segment.logprobs
-    if law.penalised:
+    if law.penalised or mass is None:
         return None
-    return segment.logprobs + np.log(mass) if law.truncated and mass is not None else segment.logprobs
+    return segment.logprobs + np.log(mass)
 
 
 class Columns:
@@ -88,7 +88,7 @@ class Columns:
         self._ids.append(ids)
         self._versions.append(-1 if segment.version is None else segment.version)
         self._temperature.append(_NAN if segment.sampling is None else segment.sampling.temperature)
-        self._behaviour.append(_untruncated(segment) if same_context else None)
+        self._behaviour.append(trainers(segment) if same_context else None)
         self._loss.append(False)
         self._advantages.append(_NAN)
         self._weights.append(_NAN)

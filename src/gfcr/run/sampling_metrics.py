@@ -16,8 +16,8 @@ MOST = 8
 
 
 def sampling_metrics(closed: Sequence[Group]) -> dict[str, Any]:
-    """`distinct_answers`: mean over groups of different final answers per member; `kept_mass_mean` over tokens of truncating laws;
-    `laws`: share of sampled tokens by law."""
+    """`distinct_answers`: mean over groups of different final answers per member; `kept_mass_mean` over tokens of truncating laws whose
+    mass the engine tells; `laws`: share of sampled tokens by law."""
     members = [group.fresh() for group in closed]
     distinct = [len(set(clusters(fresh))) / len(fresh) for fresh in members if fresh]
     own = [
@@ -27,7 +27,9 @@ def sampling_metrics(closed: Sequence[Group]) -> dict[str, Any]:
         for node in member.rollout.path
         if node.segment.kind is SegmentKind.ACTION and node.segment.sampling is not None
     ]
-    masses = [segment.tracks["kept_mass"] for segment in own if "kept_mass" in segment.tracks]
+    told = [segment.tracks["kept_mass"] for segment in own if "kept_mass" in segment.tracks]
+    masses = np.concatenate(told) if told else np.empty(0)
+    masses = masses[~np.isnan(masses)]
     tokens = Counter[Sampling]()
     for segment in own:
         assert segment.sampling is not None
@@ -38,7 +40,7 @@ def sampling_metrics(closed: Sequence[Group]) -> dict[str, Any]:
         shares["other"] = rest / total
     return {
         "distinct_answers": float(np.mean(distinct)) if distinct else None,
-        "kept_mass_mean": float(np.concatenate(masses).mean(dtype=np.float64)) if masses else None,
+        "kept_mass_mean": float(masses.mean(dtype=np.float64)) if len(masses) else None,
         "laws": shares,
     }
 

@@ -6,7 +6,8 @@ bit for bit (one thread, one kind of device); an update whose loss or gradient i
 state untouched and is reported; numbers outside the masks never reach the arithmetic.
 
 The trainer's law is softmax(logits / temperature). Where sampling also truncated (top-p, top-k), `behaviour` comes with the kept mass put
-back (filter/columns.py), so that pi / behaviour compares like with like; where it penalised, `behaviour` is NaN.
+back (filter/columns.py), so that pi / behaviour compares like with like; where that mass is unknown, or sampling penalised, `behaviour` is
+NaN, which counts in no weight.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ class StepStats:
     entropy: float | None
     """Mean entropy of the sampling law (at its temperature) in nats."""
     ess: float | None
-    """Effective sample size of the importance weights pi_prox / pi_behave (truncated ones with `tis_cap`), in (0, 1]."""
+    """Effective sample size of the importance weights pi_prox / pi_behave (truncated ones with `tis_cap`), in (0, 1], over the tokens
+    whose pi_behave is known; None where none is."""
     tokens: int
     """Tokens run through the models, without padding: policy, proximal and reference passes."""
     rl_tokens: int

@@ -51,7 +51,7 @@ class Batch:
     """float32[N]: cross-entropy weight, 0 where none."""
     behaviour: np.ndarray
     """float32[N]: log-probability under the law that sampled the token, before truncation (the kept mass is put back: this is the law a
-    trainer computes); NaN where nobody sampled it, or under penalties."""
+    trainer computes); NaN where nobody sampled it, under penalties, or where the kept mass is unknown."""
     proximal: np.ndarray
     """float32[N]: log-probability under the weights before this update; NaN = not computed yet."""
     reference: np.ndarray

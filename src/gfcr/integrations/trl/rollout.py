@@ -27,6 +27,7 @@ from gfcr.drivers.wave import WaveDriver
 from gfcr.engine.contract import WeightsRef
 from gfcr.engine.models import load_tokenizer
 from gfcr.errors import ConfigError, DataError
+from gfcr.filter.columns import trainers
 from gfcr.generate.render import TokenizerRenderer
 from gfcr.integrations.carry import refuse as refuse_needs
 from gfcr.integrations.carry import trl_credit
@@ -193,5 +194,6 @@ def _spread(rollout: Rollout) -> tuple[np.ndarray, list[int], list[float | None]
             continue
         ids += segment.ids.tolist()
         mask += [int(own)] * len(segment)
-        logprobs += segment.logprobs.tolist() if own and segment.logprobs is not None else [None] * len(segment)
+        known = trainers(segment) if own else None
+        logprobs += [None] * len(segment) if known is None else known.tolist()
     return np.concatenate(prompt), ids, logprobs, mask
