@@ -116,14 +116,20 @@ class Configuration:
     later: tuple[tuple[int, Sampling], ...] = ()
     """(own tokens of the answer so far, law from there on), ascending; empty = one law to the end."""
     turns: tuple[tuple[int, Configuration], ...] = ()
-    """(turn from 0, how turns from there on are sampled), ascending; read by topologies that take turns, through `turn`."""
+    """(turn from 0, how turns from there on are sampled), ascending; read by topologies that take turns, through `turn` and `turn_at`."""
 
     def turn(self, number: int) -> Configuration:
-        """How turn `number` (from 0) is sampled; `later` counts the turn's own tokens there."""
+        """How turn `number` (from 0) is sampled."""
         how = replace(self, turns=())
         for start, following in self.turns:
             how = following if start <= number else how
         return how
+
+    def turn_at(self, number: int, tokens: int) -> tuple[Sampling, tuple[tuple[int, Sampling], ...]]:
+        """The laws of turn `number`, as `at`, before which the rollout has `tokens` of its own: what is laid out for a turn counts the
+        turn's own tokens, what is laid out for the rollout counts all of them."""
+        begun = any(start <= number for start, _ in self.turns)
+        return self.turn(number).at(0 if begun else tokens)
 
     @property
     def laws(self) -> tuple[Sampling, ...]:

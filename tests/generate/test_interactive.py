@@ -7,11 +7,12 @@ import time
 import numpy as np
 import pytest
 
+from gfcr.context import Configuration
 from gfcr.domains.programs.tokenizer import decode
 from gfcr.drivers.stream import StreamDriver
 from gfcr.drivers.wave import WaveDriver
 from gfcr.run.ledger import Ledger
-from gfcr.types import Drop, SegmentKind, StopReason, Task, path_ids
+from gfcr.types import Drop, Sampling, SegmentKind, StopReason, Task, path_ids
 from interactive_cases import TOKENIZER, Talker, turns
 from lifecycle_cases import batch_of, tasks
 
@@ -135,6 +136,26 @@ def test_every_limit_ends_a_rollout_with_its_own_reason(stop, said, topology, mo
 def test_a_turn_cut_by_its_own_limit_is_played():
     _, round_ = talk("aaa", "#k$", topology={"turn_tokens": 3})
     assert text(only(round_)) == "aaab#k" and only(round_).signals.correct
+
+
+def test_laws_laid_out_for_a_turn_count_its_own_tokens_those_of_the_rollout_all():
+    first, second, third, last = (Sampling(heat) for heat in (1.2, 0.9, 0.6, 0.3))
+    of_turn = Configuration(third, 64, ((1, last),))
+
+    class Laid:
+        def configure(self, group, view):
+            return Configuration(first, 64, ((6, second),), ((2, of_turn),))
+
+    made = turns(
+        {"a+?00": "aaa$", "a+?00aaa$b": "aaa$", "a+?00aaa$baaa$b": "aaa$", "a+?00aaa$baaa$baaa$b": "#k$"},
+        ONE,
+        topology={"k": 1},
+    )
+    made.slots.configure = Laid()
+    segments = [n.segment for n in only(made.drive()).rollout.path if n.segment.kind is SegmentKind.ACTION]
+    seen = [(s.turn, s.sampling, len(s)) for s in segments]
+    assert seen[:3] == [(0, first, 4), (1, first, 2), (1, second, 2)]  # the end token is the turn's own
+    assert seen[3:] == [(2, third, 1), (2, last, 3), (3, third, 1), (3, last, 2)]
 
 
 def test_an_invalid_turn_is_answered_and_costs_its_penalty():

@@ -169,7 +169,7 @@ class Episode(Copied):
             tokens, self.limit = room, StopReason.CONTEXT_FULL
         if plan.keeps:
             self.marks.append(self._mark(dialogue))
-        law, later = how.at(self.used)
+        law, later = plan.how.turn_at(dialogue.turn, self.used)
         self.doing, self.began = "sample", self.length
         parent = self.pieces[-1] if self.pieces else ""
         return [
