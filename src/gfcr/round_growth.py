@@ -121,7 +121,7 @@ class Generating(InFlight):
             if isinstance(want, Leaf):
                 self._leaf(group, growing, want)
             elif isinstance(want, Spill):
-                self._spill(growing, want.piece, want.reason)
+                self._spill(growing, want.piece, want.reason, want.tokens)
             elif isinstance(want, Note):
                 self._decide("topology", group.id, want.action, want.reason, group, **want.data)
             elif isinstance(want, Sample):
@@ -254,9 +254,15 @@ class Generating(InFlight):
         else:
             self._emit(JudgeAsk(rollout.id, group.id, group.task, member.rollout, leaf.given if leaf else None), group)
 
-    def _spill(self, growing: Growing, name: str, reason: str) -> None:
+    def _spill(self, growing: Growing, name: str, reason: str, tokens: int | None = None) -> None:
         piece = growing.done.get(name)
-        if piece is not None and name not in growing.booked:
+        if piece is None or name in growing.booked:
+            return
+        if tokens is not None:  # the rest is booked with the leaf that goes through it, or spilled in its turn
+            self.failed[reason.split(":")[0]] += tokens
+            cost = replace(piece.cost, generated=piece.cost.generated - tokens)
+            growing.done[name] = replace(piece, cost=cost)
+        else:
             growing.booked.add(name)
             self.failed[reason.split(":")[0]] += piece.cost.generated
             self.failed_context = self.failed_context + Cost(prefilled=piece.cost.prefilled, cached=piece.cost.cached)

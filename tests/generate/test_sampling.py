@@ -92,14 +92,16 @@ def answers(most):
 
 def played(power, rng):
     """Drive a growth of chains with the table as the model."""
-    leaves, spilled, sampled = {}, Counter(), {}
+    leaves, spilled, sampled, decoded = {}, Counter(), {}, 0
     todo = list(power.start())
     while todo:
         want = todo.pop(0)
         if isinstance(want, Leaf):
             leaves[want.name] = want
         elif isinstance(want, Spill):
-            spilled[want.reason] += sampled[want.piece]
+            gone = sampled[want.piece] if want.tokens is None else want.tokens
+            spilled[want.reason] += gone
+            sampled[want.piece] -= gone
         elif isinstance(want, Weigh):
             ids = path_ids(want.path)
             logs = np.array([np.nan, *[law_of(b, want.law.temperature)[t] for b, t in pairwise(ids)]], np.float32)
@@ -122,9 +124,10 @@ def played(power, rng):
                 role=LossRole.RL,
             )
             sampled[want.name] = len(ids)
+            decoded += len(ids)
             stop = StopReason.EOS if before == END else StopReason.MAX_TOKENS
             todo += power.tell(Piece(want.name, (*want.path, Node(want.name, want.path[-1].id, segment)), stop, 1))
-    return leaves, spilled, sum(sampled.values()), sampled
+    return leaves, spilled, decoded, sampled
 
 
 def chains(n, most=3, **settings):
@@ -154,6 +157,7 @@ def test_every_token_is_in_an_answer_or_spilled_and_segments_keep_their_law():
     leaves, spilled, total, sampled = played(chains(40, most=9, alpha=2.0, blocks=3, steps=4), np.random.default_rng(1))
     assert len(leaves) == 40 and set(spilled) == {"rejected", "replaced"}
     assert total == sum(spilled.values()) + sum(sampled[name] for leaf in leaves.values() for name in leaf.pieces)
+    assert total == sum(spilled.values()) + sum(path_length(leaf.path) - 1 for leaf in leaves.values())
     for leaf in leaves.values():
         ids = path_ids(leaf.path)
         assert len(ids) - 1 <= 9 and END not in ids[1:-1].tolist()
@@ -246,7 +250,8 @@ def test_from_recipe_to_batch_by_hand():
     ).all()  # the trainer recomputes; nobody drew from there
     (member,) = group.members.values()
     assert [s[2].temperature for s in score_item(member.rollout).spans] == [1.0]
-    assert dict(round_.failed) == ({} if accepted and index else {"replaced" if accepted else "rejected": 4 if accepted else 8})
+    assert dict(round_.failed) == {"replaced" if accepted else "rejected": 4 - index if accepted else 8}
     ledger = Ledger()
     ledger.settle_round([group], dict(round_.failed), round_.failed_context)
     assert ledger.total.generated == made.engine.decoded == 12
+    assert ledger.total.generated == own.sum() + ledger.total.discarded

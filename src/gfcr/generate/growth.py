@@ -97,6 +97,8 @@ class Spill:
 
     piece: str
     reason: str
+    tokens: int | None = None
+    """Only this many of them, its last ones: a leaf may go through the others. None = all."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

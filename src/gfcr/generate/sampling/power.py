@@ -163,7 +163,10 @@ class Power(Copied):
         wants: list[Want] = []
         if chain.step == 0 or self._accepts(i, target):
             kept = tuple((name, at) for name, at in chain.pieces if at < index)
-            wants += [Spill(name, "replaced") for name, _ in chain.pieces[len(kept) :]]
+            gone = chain.pieces[len(kept) :]
+            if kept and (over := (gone[0][1] if gone else chain.length) - index) > 0:
+                wants.append(Spill(kept[-1][0], "replaced", over))  # the proposal leaves it in its middle
+            wants += [Spill(name, "replaced") for name, _ in gone]
             self.chains[i] = replace(
                 chain,
                 path=piece.path,
