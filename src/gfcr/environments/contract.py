@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from typing import Any, Protocol
+
+import numpy as np
 
 from gfcr.types import ArtifactKind, Message, Task, ToolCall, Verdict
 
@@ -31,9 +34,14 @@ class Said:
     """Which agent said it; empty where there is one."""
 
 
+MOST_REWARD = 1e30
+"""Rewards beyond it are no numbers that a batch (float32) could add up."""
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What the environment answers."""
+    """What the environment answers. Raises TypeError or ValueError for what is none: the fault is told where it was made, and neither
+    credit nor the record meet it later."""
 
     messages: tuple[Message, ...] = ()
     """What the policy reads next, rendered jointly (parallel results are one observation). For models without a chat template
@@ -52,6 +60,22 @@ class Step:
     """Which agent speaks next; empty where there is one."""
     info: Mapping[str, Any] = field(default_factory=dict)
     """Facts for the record, as JSON data; shown to nobody."""
+
+    def __post_init__(self) -> None:
+        reward = self.reward
+        if reward is not None and (type(reward) is not float or not -MOST_REWARD < reward < MOST_REWARD):
+            object.__setattr__(self, "reward", _reward(reward))
+        if self.messages != ():
+            object.__setattr__(self, "messages", _messages(self.messages))
+        if type(self.calls) is not int or self.calls < 0:
+            object.__setattr__(self, "calls", _count(self.calls))
+        flags: tuple[tuple[str, Any], ...] = (("terminated", self.terminated), ("truncated", self.truncated))
+        for name, flag in flags:
+            if type(flag) is not bool:
+                object.__setattr__(self, name, _flag(name, flag))
+        for name, text in (("state", self.state), ("invalid", self.invalid), ("agent", self.agent)):
+            if type(text) is not str or not text.isascii():
+                _check_text(name, text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,3 +130,44 @@ class Environment(Protocol):
 
     def close(self) -> None:
         """Let go of processes and files; may be called twice."""
+
+
+def _wrong(name: str, value: object, wanted: str) -> TypeError:
+    return TypeError(f"Step.{name} is {ascii(value)[:60]} ({type(value).__name__}); give {wanted}")
+
+
+def _reward(value: Any) -> float:
+    if not isinstance(value, Real):
+        raise _wrong("reward", value, "a number, or None for no reward")
+    if not -MOST_REWARD < value < MOST_REWARD:  # type: ignore[operator]
+        raise ValueError(f"Step.reward is {ascii(value)[:60]}; give a finite number, or None for no reward")
+    return float(value)
+
+
+def _check_text(name: str, value: Any) -> None:
+    if not isinstance(value, str):
+        raise _wrong(name, value, "text")
+    value.encode()  # half a surrogate pair is no text; UnicodeEncodeError is a ValueError
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, (bool, np.bool_)):
+        raise _wrong(name, value, "True or False")
+    return bool(value)
+
+
+def _count(value: Any) -> int:
+    if not isinstance(value, Integral) or int(value) < 0:
+        raise _wrong("calls", value, "how many tool calls were executed, 0 or more")
+    return int(value)
+
+
+def _messages(value: object) -> tuple[Message, ...]:
+    if not isinstance(value, (tuple, list)):
+        raise _wrong("messages", value, "a tuple of gfcr.types.Message")
+    for message in value:
+        if not isinstance(message, Message) or not isinstance(message.role, str):
+            raise _wrong("messages", message, "gfcr.types.Message, with its role as text")
+        if not all(part.text is None or isinstance(part.text, str) for part in message.parts):
+            raise _wrong("messages", message, "parts whose text is text")
+    return tuple(value)

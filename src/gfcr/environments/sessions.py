@@ -76,11 +76,13 @@ def perform(session: Session, act: Act, make: Make, settle: Settle, origin: Kept
     except _Wrong as wrong:
         acted = Acted(error=str(wrong))
     except EnvironmentFault as fault:
-        acted = Acted(error=f"environment_fault: {fault}")
+        acted = Acted(error=f"environment_fault: {_words(fault)}")
     except GfcrError as error:
         acted = Acted(error=f"environment_fault: refused: {error.what}")
-    except (Exception, SystemExit) as error:  # whatever an environment raises is its own fault, and not the policy's
-        acted = Acted(error=f"environment_raised: {type(error).__name__}: {str(error)[:300]}")
+    except KeyboardInterrupt:
+        raise  # of an environment in the caller's thread: somebody wants to stop the run
+    except BaseException as error:  # whatever an environment raises is its own fault, and not the policy's
+        acted = Acted(error=f"environment_raised: {type(error).__name__}: {_words(error)}")
     if acted.error and not session.lost:
         let_go(session.env, settle)
         session.env, session.lost = None, acted.error.partition(":")[0]
@@ -93,8 +95,19 @@ def let_go(env: Environment | None, settle: Settle) -> None:
         close: Callable[[], Any] = env.close
         try:
             settle(close())
-        except (Exception, SystemExit):
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
             return
+
+
+def _words(error: BaseException) -> str:
+    """What an error says, as text that a database takes; an error may fail even at that."""
+    try:
+        said = str(error)
+    except Exception:
+        return "it does not say what"
+    return said[:300].encode("utf-8", "backslashreplace").decode()
 
 
 def _reset(session: Session, act: Reset, make: Make, settle: Settle) -> Acted:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 
 class Status(StrEnum):
@@ -51,10 +52,42 @@ class Verdict:
     """Tokens read or written by a model to reach it; they are `Cost.judged` in the ledger."""
 
     def __post_init__(self) -> None:
+        for name, wanted in _VERDICT.items():
+            value = getattr(self, name)
+            if type(value) not in wanted:
+                object.__setattr__(self, name, _plain(name, value, wanted))
+        if self.tokens < 0 or not all(type(span) is Span for span in self.spans):
+            raise ValueError(
+                f"verdict of {self.verifier}: tokens {self.tokens}, spans {ascii(self.spans)[:60]}; spans are Span objects"
+            )
         if (self.status is Status.SCORED) != (self.score is not None):
             raise ValueError(f"verdict of {self.verifier}: status {self.status} with score {self.score}")
         if self.score is not None and not math.isfinite(self.score):
             raise ValueError(f"verdict of {self.verifier}: the score is {self.score}; an undecided answer is UNSCORABLE")
+
+
+_VERDICT: dict[str, tuple[type, ...]] = {
+    "verifier": (str,),
+    "version": (str,),
+    "status": (Status,),
+    "score": (float, int, type(None)),
+    "correct": (bool, type(None)),
+    "evidence": (str,),
+    "seconds": (float, int),
+    "answer": (str, type(None)),
+    "spans": (tuple,),
+    "tokens": (int,),
+}
+
+
+def _plain(name: str, value: Any, wanted: tuple[type, ...]) -> Any:
+    """The value as one of these types: NumPy's scalars, subclasses and lists are taken. Raises TypeError for what is another thing."""
+    value = value.item() if hasattr(value, "dtype") and getattr(value, "ndim", 1) == 0 else value
+    if isinstance(value, list) and tuple in wanted:
+        return tuple(value)
+    if isinstance(value, wanted) and (not isinstance(value, bool) or bool in wanted):
+        return value
+    raise TypeError(f"a verdict's {name} is {ascii(value)[:60]} ({type(value).__name__}), not {wanted[0].__name__}")
 
 
 @dataclass(frozen=True, slots=True)

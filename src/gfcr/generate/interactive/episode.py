@@ -14,7 +14,7 @@ from gfcr.environments.acts import Acted, Branch, Finish, Reset, Turn
 from gfcr.environments.contract import Step
 from gfcr.errors import GfcrError
 from gfcr.generate.dialogue import Dialogue
-from gfcr.generate.growth import Copied, Given, Leaf, Lost, Outcome, Piece, Play, Played, Sample, Spill, Want
+from gfcr.generate.growth import Copied, Given, Leaf, Lost, Note, Outcome, Piece, Play, Played, Sample, Spill, Want
 from gfcr.generate.interactive.opening import opened
 from gfcr.generate.interactive.plan import Plan
 from gfcr.types import (
@@ -134,14 +134,14 @@ class Episode(Copied):
                 return self._ask()
             return self._judged(acted)
         except GfcrError as error:  # what the environment said cannot be shown to the policy
-            return self._failed(f"environment_fault: {error.what}")
+            return self._broke(error.what)
 
     # ---- turns -------------------------------------------------------------------------------------------------
 
     def _begun(self, acted: Acted) -> list[Want]:
         step = acted.step
         if step is None or step.terminated or step.truncated:
-            return self._failed("environment_fault: a reset gave no state to play from")
+            return self._broke("a reset gave no state to play from")
         self.initial, self.dialogue = step.state, self.plan.dialogue(self.plan.task, self.base)
         self.agent = self._speaker(step)
         self.dialogue = opened(self.dialogue, (*step.messages, *self._instruction()), ENVIRONMENT)
@@ -221,7 +221,7 @@ class Episode(Copied):
         """A turn was played: go on, go back or end."""
         step, s, dialogue = acted.step, self.plan.settings, self.dialogue
         if step is None or dialogue is None:
-            return self._failed("environment_fault: a turn gave no step")
+            return self._broke("a turn gave no step")
         self.steps += 1
         self.calls += step.calls
         self.states = (*self.states, step.state)
@@ -313,6 +313,11 @@ class Episode(Copied):
         self._stand(mark)
         back = Branch(self.session, self.session, mark.dialogue.turn - 1)
         return [*(Spill(name, reason) for name in gone), self._play("back", back)]
+
+    def _broke(self, what: str) -> list[Want]:
+        """The environment is at fault by what it answered, which only we can tell: whoever plays it told no error."""
+        reason = f"environment_fault: {what}"
+        return [Note("fault", reason), *self._failed(reason)]
 
     def _failed(self, reason: str, again: bool = True) -> list[Want]:
         """What broke: begin anew with a fresh session, or give the rollout up (the driver ends what is left of its session)."""
