@@ -83,10 +83,8 @@ def play(
     torch.set_num_threads(1)
     failpoints.arm(failpoint)
     try:
-        if RunDirectory.exists(path):
-            session = Session.resume(path)
-        else:
-            session = Session.create(load(recipe, overrides), seed, path)
+        known = RunDirectory.exists(path)
+        session = Session.resume(path) if known else Session.create(load(recipe, overrides), seed, path)
         session.run()
     except GfcrError as error:
         print(f"  {error}".replace("\n", "\n  "), file=sys.stderr)

@@ -49,12 +49,14 @@ class Shaky(Registers):
     class Settings(Registers.Settings):
         every: int = 0
         """0 = never."""
+        at: int = 0
+        """Turn since `broke` was cleared that breaks, whatever is said; 0 = none."""
         kill: str = ""
         """File that says at which turn the run is killed."""
 
     name = "shaky"
     broke: ClassVar[Counter[str]] = Counter()
-    """Faults by how they are told."""
+    """Faults by how they are told; and `turns`."""
 
     @classmethod
     def maker(cls, settings: Any, build: Build | None = None) -> Maker:
@@ -63,6 +65,9 @@ class Shaky(Registers):
 
     def step(self, said: Said) -> Step:
         _Killed.turn(self.settings.kill)
+        self.broke["turns"] += 1
+        if self.broke["turns"] == self.settings.at:
+            self._break(0)
         if self.settings.every and self._task is not None:
             self._break(_draw(self._task, said, self._turn, self.settings.every))
         return super().step(said)
@@ -90,7 +95,7 @@ class Mortal(Shaky):
         super()._break(drawn)
         if drawn == 2:
             self.broke["environment_time_out"] += 1
-            time.sleep(60 if len(os.environ.get("GFCR_HANG", "")) else 4.0)
+            time.sleep(1.5)
         if drawn == 3:
             self.broke["environment_fault"] += 1
             self._echo.kill()

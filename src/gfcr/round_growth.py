@@ -14,7 +14,23 @@ from gfcr.asks import Answered, Ask, Failed, GenerateAsk, Generated, JudgeAsk, J
 from gfcr.context import Configuration, Seed, Stream, View
 from gfcr.engine.contract import Request, ScoreItem, StopSpec
 from gfcr.filter.admission import leave, replace_member
-from gfcr.generate.growth import Leaf, Look, Lost, Note, Outcome, Piece, Play, Played, Sample, Seen, Spill, Want, Weigh, Weighed
+from gfcr.generate.growth import (
+    Leaf,
+    Look,
+    Lost,
+    Note,
+    Outcome,
+    Piece,
+    Play,
+    Played,
+    Sample,
+    Seen,
+    Spill,
+    Want,
+    Waste,
+    Weigh,
+    Weighed,
+)
 from gfcr.generate.parking import Leg
 from gfcr.generate.slots import GrowingTopology
 from gfcr.round_state import Growing, InFlight, RoundSettings, Work
@@ -122,6 +138,9 @@ class Generating(InFlight):
                 self._leaf(group, growing, want)
             elif isinstance(want, Spill):
                 self._spill(growing, want.piece, want.reason, want.tokens)
+            elif isinstance(want, Waste):
+                self.failed_context += want.cost
+                self.failed_steps[want.reason.split(":")[0]] += want.cost.env_steps
             elif isinstance(want, Note):
                 self._decide("topology", group.id, want.action, want.reason, group, **want.data)
             elif isinstance(want, Sample):

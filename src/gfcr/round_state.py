@@ -252,7 +252,9 @@ class InFlight:
         self.failed: Counter[str] = Counter()
         """Tokens of failed requests by reason."""
         self.failed_context = NOTHING
-        """Context tokens computed and reused for them."""
+        """What else was spent on what failed: context tokens, environment steps, tool seconds."""
+        self.failed_steps: Counter[str] = Counter()
+        """Environment steps of it by reason."""
         self.booked: dict[str, Cost] = {}
         """What earlier rounds booked of the rollouts that waited."""
         self.reason = ""
@@ -276,6 +278,7 @@ class InFlight:
             "decisions": list(self.decisions),
             "failed": dict(self.failed),
             "failed_context": self.failed_context,
+            "failed_steps": dict(self.failed_steps),
             "booked": dict(self.booked),
             "reason": self.reason,
             "asks": dict(self._asks),
@@ -289,7 +292,8 @@ class InFlight:
         self.phase, self.wave = state["phase"], state["wave"]
         self.groups = {g: copy_group(group) for g, group in state["groups"].items()}
         self.decisions, self.failed, self.reason = list(state["decisions"]), Counter(state["failed"]), state["reason"]
-        self.failed_context, self.booked = state["failed_context"], dict(state["booked"])
+        self.failed_context, self.failed_steps = state["failed_context"], Counter(state["failed_steps"])
+        self.booked = dict(state["booked"])
         self._attempts, self._batch = dict(state["attempts"]), state["batch"]
         self._work = {g: work.copy() for g, work in state["work"].items()}
         self._asks = {

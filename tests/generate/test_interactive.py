@@ -17,6 +17,7 @@ from interactive_cases import TOKENIZER, Talker, turns
 from lifecycle_cases import batch_of, tasks
 
 ONE = tasks(1)  # a+?00
+ONCE = {"failures": {"name": "retry", "attempts": 0}}
 
 
 def members(round_):
@@ -31,6 +32,13 @@ def talk(*said, **more):
         context += line + more.pop("between", "b")
     made = turns(table, more.pop("tasks", ONE), topology={"k": 1, **more.pop("topology", {})}, **more)
     return made, made.drive()
+
+
+def booked(round_):
+    ledger = Ledger()
+    parts = round_.failed_context, round_.booked, round_.failed_steps
+    ledger.settle_round(list(round_.groups.values()), dict(round_.failed), *parts)
+    return ledger
 
 
 def only(round_):
@@ -193,12 +201,30 @@ def test_a_dead_session_begins_anew_and_its_tokens_are_discarded():
     assert not members(round_) and dict(round_.failed) == {"environment_fault": 2 + 5}  # given up after two tries more
     faults = [d.reason for d in round_.decisions if d.action == "fault"]
     assert [f.split(": ")[:2] for f in faults] == [["environment_fault", "broke"]] * 3
+    ledger = booked(round_)  # the verdict's failure alone came after turns that had been played
+    assert ledger.total.env_steps == 2 and ledger.lost_steps == {"environment_fault": 2} and ledger.total.tool_seconds > 0
     made = turns({"a+?00": "a$", "a+?00a$b": "#k$"}, ONE, topology={"k": 1})
     Talker.faults.extend(["step", "verify"])
     round_ = made.drive()
+    ledger = booked(round_)
+    assert ledger.total.env_steps == 4 and only(round_).rollout.cost.env_steps == 2
+    assert ledger.lost_steps == {"environment_fault": 2, "zero_variance": 2}
     assert only(round_).signals.correct and only(round_).rollout.meta["restarts"] == "2"
     assert made.engine.usage().decoded == 2 + 5 + 5 == made.budget.spent and dict(round_.failed) == {"environment_fault": 7}
     assert len(set(Talker.begun)) == 1 and len(made.host) == 0
+
+
+def test_a_tree_without_a_leaf_books_what_was_played_for_it():
+    tree = {"name": "tree-grpo", "trees": 1, "expand": 1, "rounds": 1, "keep": 1}
+    made = turns({"a+?00": "a$", "a+?00a$b": "#k$"}, ONE, generate={"topology": tree}, control=ONCE)
+    Talker.faults.append("verify")
+    round_ = made.drive()
+    assert not members(round_) and dict(round_.failed) == {"environment_fault": 5}
+    ledger = booked(round_)
+    assert ledger.total.env_steps == 2 and ledger.lost_steps == {"environment_fault": 2} and ledger.total.tool_seconds > 0
+    again = Ledger()
+    again.load_state_dict(ledger.state_dict())
+    assert again.lost_steps == ledger.lost_steps
 
 
 def test_a_groups_rollouts_begin_alike_or_each_for_itself():

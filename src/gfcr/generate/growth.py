@@ -102,6 +102,16 @@ class Spill:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Waste:
+    """What was done and no leaf has: booked as discarded under `reason`."""
+
+    cost: Cost
+    """Environment steps and tool seconds."""
+    reason: str
+    """`kind: words`."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Given:
     """What the environment itself said of a rollout."""
 
@@ -149,7 +159,7 @@ class Note:
     data: Mapping[str, str | int] = field(default_factory=dict)
 
 
-Want = Sample | Play | Look | Weigh | Spill | Leaf | Note
+Want = Sample | Play | Look | Weigh | Spill | Waste | Leaf | Note
 
 # ---- what it is told -----------------------------------------------------------------------------------------------------
 

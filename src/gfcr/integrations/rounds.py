@@ -182,7 +182,9 @@ class Rounds:
         view = View(self.round, self.version, parts.seed, parts.slots.posterior, parts.slots.memory, over)
         round_ = Round(self.round, parts.slots, parts.round_settings, view, self.budget, parts.renderer, parts.stop)
         self.driver.drive(round_)
-        self.ledger.settle_round(list(round_.groups.values()), dict(round_.failed), round_.failed_context, round_.booked)
+        self.ledger.settle_round(
+            list(round_.groups.values()), dict(round_.failed), round_.failed_context, round_.booked, round_.failed_steps
+        )
         self.ledger.add(Cost(scored=parts.engine.usage().scored - scored))
         return round_
 

@@ -27,6 +27,8 @@ class Ledger:
     """Generated tokens of groups that wait for a later round."""
     stops: Counter[str] = field(default_factory=Counter)
     """Fresh rollouts by stop reason."""
+    lost_steps: Counter[str] = field(default_factory=Counter)
+    """Of `total.env_steps`: those of rollouts that reached no loss, by drop reason, and of what failed, by failure."""
     drops: Counter[str] = field(default_factory=Counter)
     """Members by drop reason."""
     decisions: Counter[str] = field(default_factory=Counter)
@@ -43,10 +45,13 @@ class Ledger:
         failed: dict[str, int],
         failed_context: Cost = NOTHING,
         booked: Mapping[str, Cost] = MappingProxyType({}),
+        failed_steps: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         """Book a finished round: its fresh members' generation, what of it was discarded, and what failed requests cost:
-        generated tokens by reason, context tokens. `booked`: what earlier rounds booked of rollouts that waited, by id."""
+        generated tokens by reason; context tokens, environment steps and tool seconds. `booked`: what earlier rounds booked of
+        rollouts that waited, by id; `failed_steps`: environment steps of what failed, by reason."""
         sums = Counter[str]()
+        seconds = 0.0
         wasted = Counter[str]()
         for group in groups:
             trained = _trained_nodes(group)
@@ -61,7 +66,8 @@ class Ledger:
                 sums["generated"] += cost.generated - before.generated
                 sums["prefilled"] += cost.prefilled - before.prefilled
                 sums["cached"] += cost.cached - before.cached
-                sums["env_steps"] += cost.env_steps - before.env_steps
+                sums["env_steps"] += (steps := cost.env_steps - before.env_steps)
+                seconds += cost.tool_seconds - before.tool_seconds
                 judged = cost.judged + sum(verdict.tokens for verdict in member.signals.verdicts.values())
                 sums["judged"] += judged - before.judged
                 self.parked -= before.generated
@@ -69,6 +75,8 @@ class Ledger:
                     self.parked += cost.generated
                     continue
                 self.stops[member.rollout.stop] += 1
+                if steps and not _reached(group, member):
+                    self.lost_steps[member.drop or group.state] += steps
                 own = [node for node in member.rollout.path if node.id not in seen]
                 seen.update(node.id for node in own)
                 if _reached(group, member) and before is not NOTHING:
@@ -82,13 +90,15 @@ class Ledger:
             sums["generated"] += tokens
             wasted[reason or Drop.FAILED] += tokens
         self.discarded.update(wasted)
-        self.add(Cost(**sums, discarded=wasted.total()) + failed_context)
+        self.lost_steps.update({reason: steps for reason, steps in failed_steps.items() if steps})
+        self.add(Cost(**sums, discarded=wasted.total(), tool_seconds=seconds) + failed_context)
 
     def state_dict(self) -> dict[str, Any]:
         return {
             "total": asdict(self.total),
             "discarded": dict(self.discarded),
             "parked": self.parked,
+            "lost_steps": dict(self.lost_steps),
             "stops": dict(self.stops),
             "drops": dict(self.drops),
             "decisions": dict(self.decisions),
@@ -98,6 +108,7 @@ class Ledger:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.total = Cost(**{name: state["total"].get(name, 0) for name in COST_FIELDS})
         self.parked = int(state.get("parked", 0))
+        self.lost_steps = Counter(state.get("lost_steps", {}))
         self.discarded, self.stops = Counter(state["discarded"]), Counter(state["stops"])
         self.drops, self.decisions = Counter(state["drops"]), Counter(state["decisions"])
         self.judging.load_state_dict(state.get("judging", {}))

@@ -153,7 +153,7 @@ class Session:
         generated = perf_counter()
         batch, progress = round_.ready(), self.budget.progress
         groups = list(round_.groups.values())
-        self.ledger.settle_round(groups, dict(round_.failed), round_.failed_context, round_.booked)
+        self.ledger.settle_round(groups, dict(round_.failed), round_.failed_context, round_.booked, round_.failed_steps)
         faults = self._lost()
         self.ledger.add(Cost(scored=self.parts.engine.usage().scored - scored))
         row: dict[str, Any] = {"step": self.step + 1, **step_metrics(groups, round_.decisions)}

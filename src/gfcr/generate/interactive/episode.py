@@ -14,7 +14,7 @@ from gfcr.environments.acts import Acted, Branch, Finish, Reset, Turn
 from gfcr.environments.contract import Step
 from gfcr.errors import GfcrError
 from gfcr.generate.dialogue import Dialogue
-from gfcr.generate.growth import Copied, Given, Leaf, Lost, Note, Outcome, Piece, Play, Played, Sample, Spill, Want
+from gfcr.generate.growth import Copied, Given, Leaf, Lost, Note, Outcome, Piece, Play, Played, Sample, Spill, Want, Waste
 from gfcr.generate.interactive.opening import opened
 from gfcr.generate.interactive.plan import Plan
 from gfcr.types import (
@@ -323,6 +323,9 @@ class Episode(Copied):
         """What broke: begin anew with a fresh session, or give the rollout up (the driver ends what is left of its session)."""
         before = len(self.origin.pieces) if self.origin is not None else 0
         spills: list[Want] = [Spill(name, reason) for name in self.pieces[before:]]
+        if self.steps or self.seconds:
+            spills.append(Waste(Cost(env_steps=self.steps, tool_seconds=self.seconds), reason))
+        self.steps, self.seconds = 0, 0.0
         self.pieces, self.states, self.scores, self.marks = (), (), (), []
         self.dialogue, self.length, self.fork_at, self.used, self.calls = None, 0, 0, 0, 0
         self.seed = self.backs = 0
