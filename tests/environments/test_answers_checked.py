@@ -45,12 +45,10 @@ def text(value="x", role="tool"):
         ("state", None),
         ("invalid", 7),
         ("agent", 3),
-        ("agent", "\ud800"),
-        ("state", "\ud800"),
     ],
 )
 def test_a_step_that_is_none_is_refused_with_the_field(field, value):
-    with pytest.raises((TypeError, ValueError), match=rf"Step\.{field}|surrogates"):
+    with pytest.raises((TypeError, ValueError), match=rf"Step\.{field}"):
         Step(**{field: value})
 
 
@@ -58,6 +56,7 @@ def test_numpy_scalars_and_lists_are_taken():
     step = Step([text()], np.float32(0.5), np.bool_(True), calls=np.int64(2))
     assert step.messages == (text(),) and type(step.reward) is float and step.reward == 0.5
     assert step.terminated is True and step.calls == 2 and type(step.calls) is int
+    assert Step(invalid="bad_json: \ud800", agent="\ud800", state="é").invalid == "bad_json: \\ud800"
     assert type(Step(reward=1).reward) is float and Step().reward is None
     verdict = Verdict("v", "1", Status.SCORED, np.float32(0.5), np.bool_(True), spans=[Span(0, 1)])
     assert (type(verdict.score), verdict.correct, verdict.spans) == (float, True, (Span(0, 1),))

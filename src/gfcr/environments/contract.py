@@ -75,7 +75,7 @@ class Step:
                 object.__setattr__(self, name, _flag(name, flag))
         for name, text in (("state", self.state), ("invalid", self.invalid), ("agent", self.agent)):
             if type(text) is not str or not text.isascii():
-                _check_text(name, text)
+                object.__setattr__(self, name, _text(name, text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +144,11 @@ def _reward(value: Any) -> float:
     return float(value)
 
 
-def _check_text(name: str, value: Any) -> None:
+def _text(name: str, value: Any) -> str:
+    """Half a surrogate pair is spelled out: `invalid` may quote what the policy wrote, whose fault is none of the environment's."""
     if not isinstance(value, str):
         raise _wrong(name, value, "text")
-    value.encode()  # half a surrogate pair is no text; UnicodeEncodeError is a ValueError
+    return value.encode("utf-8", "backslashreplace").decode()
 
 
 def _flag(name: str, value: Any) -> bool:
