@@ -18,7 +18,7 @@ from pydantic import Field
 
 from gfcr.context import Build
 from gfcr.domains.programs.language import DOMAIN, PAIR, Program, parse_prompt, trace_lines
-from gfcr.domains.programs.verify import expected_final
+from gfcr.domains.programs.verify import expected_final, no_final
 from gfcr.environments.contract import Fragment, Said, Step
 from gfcr.errors import ConfigError, DataError
 from gfcr.filter.verdicts import scored, unscorable
@@ -127,7 +127,7 @@ class Registers:
             return unscorable(self, "no episode has begun")
         wanted = expected_final(self._task)
         if wanted is None:
-            return unscorable(self, f"the reference {str(self._task.reference)[:60]!r} names no final pair")
+            return unscorable(self, no_final(self._task))
         if self._final is None:
             return scored(self, 0.0, False, f"no final pair after {self._at} of {len(self._lines)} right lines")
         right = self._final == wanted

@@ -26,6 +26,13 @@ def expected_final(task: Task) -> str | None:
     return final if isinstance(final, str) and PAIR.fullmatch(final) else None
 
 
+def no_final(task: Task) -> str:
+    """Why a task's reference names no final pair."""
+    if task.reference is None:
+        return "the task has no reference"
+    return f"the reference {str(task.reference)[:60]!r} names no final pair of registers in 0..6"
+
+
 def check_outcome(expected: str, text: str, stop: StopReason) -> tuple[bool, str]:
     """(right, reason): right iff the text after the first `#` is exactly `expected` and the end token was emitted."""
     body, mark, final = text.partition("#")
@@ -92,7 +99,7 @@ class ExactVerifier:
                 self.name,
                 self.version,
                 Status.UNSCORABLE,
-                evidence=f"the reference {str(task.reference)[:60]!r} names no final pair of registers in 0..6",
+                evidence=no_final(task),
             )
         if stop in _OURS:
             return Verdict(self.name, self.version, Status.UNSCORABLE, evidence=f"the answer is unfinished: {stop}")
