@@ -23,6 +23,7 @@ EVERY = {
     "hint": ["--task", "5", "-n", "4"],
     "reference": ["--task", "5", "-n", "4"],
     "reflect": ["--task", "5", "-n", "2"],
+    "power_rft": ["--task", "3", "-n", "2"],
     "oracle": ["--task", "5", "--set", "generate.partial={tokens=8}"],
 }
 
