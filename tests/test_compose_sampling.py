@@ -99,4 +99,8 @@ def test_a_configured_temperature_of_0_is_greedy():
     ]
     assert [rules(method) for method in cooling] == [["greedy_samples"]] * 3
     assert rules(real(Slot.CONFIGURE, "within", points=((0, 1.0), (9, 0.0))), **LAWS) == ["greedy_samples"]
-    assert rules(real(Slot.CONFIGURE, "schedule", what="min_p", start=0.0, end=0.0)) == rules(real(Slot.CONFIGURE, "uncertain")) == []
+    assert (
+        rules(real(Slot.CONFIGURE, "schedule", what="min_p", start=0.0, end=0.0))
+        == rules(real(Slot.CONFIGURE, "uncertain"))
+        == []
+    )

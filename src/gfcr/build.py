@@ -13,7 +13,7 @@ from gfcr.build_engine import embedded_engine as embedded_engine
 from gfcr.build_engine import engine_findings, make_engine
 from gfcr.compose import Facts, Finding, check
 from gfcr.context import Build
-from gfcr.control.configure.base import configurator
+from gfcr.control.configure.base import configurator, refuse_bans
 from gfcr.control.posterior import PosteriorTable
 from gfcr.engine import features_of
 from gfcr.engine.contract import Engine, StopSpec
@@ -225,7 +225,10 @@ def rollout_parts(recipe: Recipe, seed: int, loaded: TaskSet, tokenizer: Any, en
     """The parts of a recipe that composes, around an engine; `model` says in its generation_config what ends an answer. Raises
     ConfigError for what cannot work with the engine."""
     able = engine.capabilities()
-    refuse_bans(recipe, able.vocabulary)
+    refuse_bans(recipe.generate.sampling, "generate.sampling", able.vocabulary)
+    for method, settings in recipe.methods():
+        if method.slot is Slot.CONFIGURE:
+            refuse_bans(settings, f"{method.slot} {method.name!r}", able.vocabulary)
     prompt, longest = recipe.generate.prompt, recipe.generate.max_tokens
     renderer = TokenizerRenderer(tokenizer, prompt, able.max_length - longest)
     bare = Build(seed, loaded.tasks, recipe.control.groups, recipe.k, longest)
@@ -370,18 +373,6 @@ def make_cascade(recipe: Recipe, context: Build) -> Cascade:
         context.seed,
         section.workers,
     )
-
-
-def refuse_bans(recipe: Recipe, vocabulary: int) -> None:
-    """Raise ConfigError for banned tokens that the model does not have, and for bans that leave nothing to say."""
-    banned = set(recipe.generate.sampling.banned)
-    if outside := sorted(i for i in banned if not 0 <= i < vocabulary):
-        raise ConfigError(
-            f"generate.sampling.banned holds the token {outside[0]}, the model's are 0 to {vocabulary - 1}",
-            "take it out; ids are those of the model's own tokenizer",
-        )
-    if len(banned) == vocabulary:
-        raise ConfigError(f"generate.sampling.banned holds all {vocabulary} tokens of the model", "leave some to sample from")
 
 
 def _make(slot: Slot, name: str, values: dict[str, Any], context: Build) -> Any:

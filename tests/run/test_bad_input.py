@@ -54,6 +54,8 @@ def refused(tmp_path: Path, gfcr_cli: Callable[..., str]) -> Callable[..., str]:
         ("generate.sampling.banned=[999]", "banned holds the token 999, the model's are 0 to 36"),
         ("generate.sampling.banned=[-1]", "banned holds the token -1"),
         (f"generate.sampling.banned={list(range(37))}", "banned holds all 37 tokens"),
+        ("control.configure={name='by-category',laws={\"\"={banned=[999]}}}", "'by-category': banned holds the token 999"),
+        (f"control.configure={{name='by-category',laws={{''={{banned={list(range(37))}}}}}}}", "banned holds all 37 tokens"),
         ('generate.stop_strings=[""]', "stop_strings.0: String should have at least 1 character"),
         ("generate.max_tokens=128", "generate.max_tokens = 128 leaves no room for a prompt: the model takes 128 tokens"),
         ("train.lr=nan", "train.lr: Input should be a finite number (got nan)"),

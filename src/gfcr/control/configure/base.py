@@ -7,11 +7,11 @@ setting here, because nobody could recompute its log-probabilities.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from gfcr.context import Configuration, View
 from gfcr.control.slots import Configurator, ConfigureMethod
@@ -162,3 +162,29 @@ def law_allowed(method: str, **changes: Any) -> None:
         changed(Sampling(), **changes)
     except ValueError as error:
         raise ConfigError(f"control.configure {method!r}: {error}", "give a value in that range") from None
+
+
+def refuse_bans(settings: Any, where: str, vocabulary: int) -> None:
+    """Raise ConfigError for banned tokens, anywhere in these settings, that the model does not have, and for bans that leave nothing to
+    say."""
+    for banned in _bans(settings):
+        if outside := sorted(i for i in banned if not 0 <= i < vocabulary):
+            raise ConfigError(
+                f"{where}: banned holds the token {outside[0]}, the model's are 0 to {vocabulary - 1}",
+                "take it out; ids are those of the model's own tokenizer",
+            )
+        if len(set(banned)) == vocabulary:
+            raise ConfigError(f"{where}: banned holds all {vocabulary} tokens of the model", "leave some to sample from")
+
+
+def _bans(settings: Any) -> Iterator[tuple[int, ...]]:
+    """What is called `banned`, however deep it lies."""
+    if isinstance(settings, BaseModel):
+        for name, value in settings:
+            if name == "banned" and value:
+                yield value
+            else:
+                yield from _bans(value)
+    elif isinstance(settings, dict | tuple | list):
+        for value in settings.values() if isinstance(settings, dict) else settings:
+            yield from _bans(value)
