@@ -19,6 +19,7 @@ from gfcr.round import Round
 from gfcr.run.budget import Budget
 from gfcr.run.ledger import Ledger
 from gfcr.run.metrics import parked_metrics
+from gfcr.run.state import decode_state, encode_state
 from gfcr.types import Drop, Group, GroupState, Member, Sampling
 
 ROUNDS = 4
@@ -87,11 +88,17 @@ def test_what_waits_keeps_the_law_it_began_with(embedded: tuple[Parts, list[Roun
 
 
 def test_what_waits_goes_on_in_other_processes_as_it_would_have(embedded: tuple[Parts, list[Round]]) -> None:
-    """Two rounds on the embedded engine, two on its worker processes: the same tokens under the same laws."""
+    """Two rounds on the embedded engine, two on its worker processes by another process's parts, which read the state of the first: the
+    same tokens under the same laws."""
     wanted = answers(embedded[1])
-    parts, several = build(recipe(), 5), recipe(workers=2)
-    with closing(make_engine(several, model_path(several.model.path), parts.renderer.decoder())) as workers:
-        rounds = [play(parts, number, parts.engine if number < 2 else workers) for number in range(ROUNDS)]
+    before, after, several = build(recipe(), 5), build(recipe(), 5), recipe(workers=2)
+    rounds = [play(before, number, before.engine) for number in range(2)]
+    stored = {name: member.rollout for name, (_, member) in answers(rounds).items()}
+    places = list(stored)
+    state = encode_state(before.slots.state_dict(), lambda rollout: (0, places.index(rollout.id)))
+    after.slots.load_state_dict(decode_state(state, lambda step, key: stored[places[key]]), stored.__getitem__)
+    with closing(make_engine(several, model_path(several.model.path), after.renderer.decoder())) as workers:
+        rounds += [play(after, number, workers) for number in range(2, ROUNDS)]
         late = [m for g in rounds[2].groups.values() for m in g.members.values() if g.round < 2]
         assert late
     found = answers(rounds)

@@ -70,6 +70,7 @@ def test_the_law_on_record_is_the_one_sampled_from(name: str) -> None:
             for segment, own in actions(member):
                 assert segment.sampling is not None
                 assert {expected(group, segment, own + i) for i in range(len(segment))} == {segment.sampling}
+                assert configure != BY_TURN or len(segment) <= (4 if segment.turn < 4 else 3)
                 seen.add(segment.sampling)
     assert len(seen) == several
 
