@@ -57,8 +57,8 @@ def import_torch(threads: int | None = None) -> None:
 
 
 def settle_collector() -> None:
-    """Spare the garbage collector what is imported, and let it look less often: a round makes tens of thousands of small
-    objects that live as long as the round and form no cycles, and the default looks through them every 700 allocations."""
+    """Spare the garbage collector what is imported, and let it look less often: a round makes a hundred thousand small objects and
+    more, which live as long as the round, form no cycles and go with it; the default looks through them every 700 allocations."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 10, 10)
+    gc.set_threshold(200_000, 10, 10)

@@ -19,12 +19,12 @@ def stream_key(run_seed: int, purpose: str, *names: str | int) -> int:
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=4096)
 def _begun(run_seed: int, purpose: str, name: str | int) -> blake2b:
     return blake2b(f"{run_seed}\x1f{purpose}\x1f{name}".encode(), digest_size=8)
 
 
-def sub_stream_key(run_seed: int, purpose: str, name: str | int, *names: int) -> int:
+def sub_stream_key(run_seed: int, purpose: str, name: str | int, *names: str | int) -> int:
     """`stream_key(run_seed, purpose, name, *names)`, at less cost for many streams under one name."""
     digest = _begun(run_seed, purpose, name).copy()
     digest.update("".join([f"\x1f{n}" for n in names]).encode())

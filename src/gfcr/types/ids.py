@@ -26,9 +26,9 @@ class IdFamily:
         return digest.hexdigest()
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=4096)
 def id_family(*parts: str | int | bytes | None) -> IdFamily:
-    """The family of `parts`; the last ones asked for are kept."""
+    """The family of `parts`; the last ones asked for are kept: the groups of a round come in turn, each with some families."""
     return IdFamily(*parts)
 
 
@@ -36,7 +36,7 @@ def _joined(parts: tuple[str | int | bytes | None, ...]) -> bytes:
     pieces: list[bytes] = []
     for part in parts:
         raw = part if isinstance(part, bytes) else str(part).encode()
-        pieces += (f"{part.__class__.__name__}{len(raw)}:".encode(), raw)
+        pieces.append(b"%b%d:%b" % (part.__class__.__name__.encode(), len(raw), raw))
     return b"".join(pieces)
 
 
