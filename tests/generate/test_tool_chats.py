@@ -316,4 +316,4 @@ def test_short_texts_that_come_again_are_encoded_once_and_the_store_of_them_is_b
     first.append(0)  # what was given away is not what is kept
     assert codec.plain("so") == first[:-1]
     assert codec._twin_agrees
-    assert codec._backend_decodes
+    assert codec._backend is not None

@@ -45,6 +45,7 @@ class Codec:
         self.control_ids = frozenset(self.controls.values())
         self._names = list(self.controls)
         self._number = {name: i for i, name in enumerate(self._names)}
+        self._marks = {i: f"{_OPEN}{self._number[name]}{_CLOSE}" for name, i in reversed(self.controls.items())}
         self._encoded: dict[str, tuple[int, ...]] = {}
         """Short marked texts that were encoded lately: environments often say the same."""
         self._spelled = re.compile("|".join(map(re.escape, self._names)) if self._names else r"(?!)")
@@ -58,8 +59,7 @@ class Codec:
 
     def mark(self, token: int) -> str:
         """The mark of a control token."""
-        name = next(name for name, i in self.controls.items() if i == token)
-        return f"{_OPEN}{self._number[name]}{_CLOSE}"
+        return self._marks[token]
 
     def marked(self, text: str) -> str:
         """Every spelling in `text` as the control token it spells."""
@@ -171,33 +171,35 @@ class Codec:
 
     def text_after(self, context: np.ndarray, ids: np.ndarray) -> str:
         """Text of `ids` as they stand after `context`: a leading space stays."""
-        before = self.text(context[-_CONTEXT:])
-        whole = self.text(np.concatenate([context[-_CONTEXT:], ids]))
+        tail = context[-_CONTEXT:].tolist()
+        before, whole = self.text(tail), self.text(tail + ids.tolist())
         return whole[len(before) :] if whole.startswith(before) else self.text(ids)
 
     # ---- the tokenizer behind it -------------------------------------------------------------------------------
 
     def _decode(self, ids: Sequence[int] | np.ndarray, skip: bool) -> str:
-        if self._backend_decodes:
-            return str(self.tokenizer.backend_tokenizer.decode(np.asarray(ids).tolist(), skip_special_tokens=skip))
-        return self._decode_slowly(ids, skip)
+        if self._backend is None:
+            return self._decode_slowly(ids, skip)
+        listed = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
+        return str(self._backend.decode(listed, skip_special_tokens=skip))
 
     def _decode_slowly(self, ids: Sequence[int] | np.ndarray, skip: bool) -> str:
         return str(self.tokenizer.decode(ids, skip_special_tokens=skip, clean_up_tokenization_spaces=False))
 
     @cached_property
-    def _backend_decodes(self) -> bool:
-        """Whether the tokenizer's own `decode` adds nothing to its backend's, which costs a third."""
+    def _backend(self) -> Any:
+        """The tokenizer's backend, whose `decode` costs a third; None where the tokenizer's own adds something to it."""
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
         if backend is None:
-            return False
+            return None
         ids = [*range(min(len(self.tokenizer), 600)), *self.control_ids]
         tests = [ids, ids[::-1], ids[::7], [*self.control_ids], ids[5:6]]
-        return all(
+        agrees = all(
             backend.decode(one, skip_special_tokens=skip) == self._decode_slowly(one, skip)
             for one in tests
             for skip in (True, False)
         )
+        return backend if agrees else None
 
     def _plain_call(self, text: str) -> list[int]:
         return list(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])

@@ -57,15 +57,18 @@ class Dialogue(Protocol):
         """Tokens by kind; they sum to the length."""
 
 
-def new_nodes(known: Path, path: Path, turn: int) -> tuple[Node, ...]:
-    """Nodes of `path` after `known`, in their turn. Raises ValueError when it begins otherwise."""
-    begun = path[: len(known)]
-    if begun != known and [n.id for n in begun] != [n.id for n in known]:  # equal objects first: it is the usual case
+def continued(known: Path, path: Path, turn: int) -> tuple[Path, tuple[Node, ...]]:
+    """`path` with its nodes after `known` in their turn, and those nodes. Raises ValueError when it begins otherwise."""
+    n = len(known)
+    same = bool(n) and len(path) >= n and path[n - 1] is known[-1]  # the usual case; a node names the one before it
+    if not same and [node.id for node in path[:n]] != [node.id for node in known]:
         raise ValueError(f"{path[-1].id if path else 'the path'} does not continue this dialogue: its path begins otherwise")
-    return tuple(
-        node if node.segment.turn == turn else replace(node, segment=replace(node.segment, turn=turn))
-        for node in path[len(known) :]
-    )
+    new = path[n:]
+    if any(node.segment.turn != turn for node in new):
+        new = tuple(replace(node, segment=replace(node.segment, turn=turn)) for node in new)
+    elif same:
+        return path, new
+    return known + new, new
 
 
 def answer_text(codec: Codec, known: Path, new: Path) -> str:
@@ -92,8 +95,10 @@ def tally(path: Path) -> dict[SegmentKind, int]:
 def _last_ids(path: Path) -> np.ndarray:
     """int32: the last few tokens, found without joining the whole path."""
     parts: list[np.ndarray] = []
+    missing = _TAIL
     for node in reversed(path):
         parts.append(node.segment.ids[-_TAIL:])
-        if sum(map(len, parts)) >= _TAIL:
+        missing -= len(parts[-1])
+        if missing <= 0:
             break
     return np.concatenate(parts[::-1])[-_TAIL:] if parts else np.empty(0, np.int32)

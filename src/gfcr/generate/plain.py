@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gfcr.generate.codec import Codec
-from gfcr.generate.dialogue import answer_text, new_nodes, observation, tally
+from gfcr.generate.dialogue import answer_text, continued, observation, tally
 from gfcr.generate.shown import ASSISTANT, said_by, text_of
 from gfcr.types import Message, Path, Rollout, SegmentKind, StopReason, ToolCall, path_ids
 
@@ -41,9 +41,9 @@ class Transcript:
 
     def grown(self, path: Path, stop: StopReason, calls: Sequence[ToolCall] = ()) -> Transcript:
         """`said` for a path that is not a rollout yet."""
-        new = new_nodes(self.path, path, self.turn)
-        message = replace(said_by(ASSISTANT, answer_text(self.codec, self.path, new)), calls=tuple(calls))
-        return Transcript(self.codec, self.path + new, (*self.messages, message), stop, self.turn + 1)
+        path, new = continued(self.path, path, self.turn)
+        message = said_by(ASSISTANT, answer_text(self.codec, self.path, new), calls)
+        return Transcript(self.codec, path, (*self.messages, message), stop, self.turn + 1)
 
     def calling(self, calls: Sequence[ToolCall]) -> Transcript:
         """The same after an answer, with the calls that were read from `said_last`."""
@@ -54,11 +54,11 @@ class Transcript:
         tokenizer does not know, ValueError before the first answer."""
         if self.stop is None or (self.messages and self.messages[-1].role != ASSISTANT):
             raise ValueError("an observation comes after an answer")
-        ids = self.codec.plain(self.codec.cleaned("".join(map(text_of, new))))
+        ids = self.codec.encode_after(self.codec.cleaned("".join(map(text_of, new))))
         if not ids:
             return self
         node = observation(self.path, ids, self.turn, author, None, id)
-        return replace(self, messages=(*self.messages, *new), path=(*self.path, node))
+        return Transcript(self.codec, (*self.path, node), (*self.messages, *new), self.stop, self.turn)
 
     def ids(self) -> np.ndarray:
         """int32[n]: all tokens."""

@@ -6,7 +6,7 @@ text brings along is not added again); a text that spells a control token is nev
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -171,4 +171,4 @@ class TokenizerRenderer:
 
     def decoder(self) -> Callable[[Sequence[int] | np.ndarray], str]:
         """Token ids -> text, special tokens left out, nothing cleaned up. It can be pickled."""
-        return partial(self.tokenizer.decode, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return self.codec.answer

@@ -10,16 +10,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gfcr.errors import DataError
-from gfcr.types import Message, Part, PartKind
+from gfcr.types import Message, Part, PartKind, ToolCall
 
 ASSISTANT = "assistant"
 TOOL_ROLES = ("tool", "ipython", "function", "tool_results")
 """Roles of what a tool says; families name it differently."""
 
 
-def said_by(role: str, text: str) -> Message:
+def said_by(role: str, text: str, calls: Sequence[ToolCall] = ()) -> Message:
     """A message of one text."""
-    return Message(role, (Part(PartKind.TEXT, text),))
+    return Message(role, (Part(PartKind.TEXT, text),), calls=tuple(calls))
 
 
 def text_of(message: Message) -> str:

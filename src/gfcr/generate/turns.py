@@ -16,7 +16,7 @@ import numpy as np
 from gfcr.errors import DataError
 from gfcr.generate.chat import Chat
 from gfcr.generate.codec import Codec
-from gfcr.generate.dialogue import answer_text, new_nodes, observation, tally
+from gfcr.generate.dialogue import answer_text, continued, observation, tally
 from gfcr.generate.shown import ASSISTANT, TOOL_ROLES, deep, said_by, text_of
 from gfcr.generate.tool_text import spoken
 from gfcr.types import Message, Node, Path, Rollout, Segment, SegmentKind, StopReason, ToolCall, path_ids
@@ -62,12 +62,12 @@ class Conversation:
 
     def grown(self, path: Path, stop: StopReason, calls: Sequence[ToolCall] = ()) -> Conversation:
         """`said` for a path that is not a rollout yet."""
-        new = new_nodes(self.path, path, self.turn)
+        path, new = continued(self.path, path, self.turn)
         text, messages = answer_text(self.chat.codec, self.path, new), self.messages
         if messages and messages[-1].role == ASSISTANT:  # it went on with an answer that was begun
             text, messages = text_of(messages[-1]) + text, messages[:-1]
         messages = (*messages, said_by(ASSISTANT, text))
-        grown = Conversation(self.chat, messages, self.path + new, stop, self.turn + 1, self.tools, self.asked)
+        grown = Conversation(self.chat, messages, path, stop, self.turn + 1, self.tools, self.asked)
         return grown.calling(calls) if calls else grown
 
     def calling(self, calls: Sequence[ToolCall]) -> Conversation:
