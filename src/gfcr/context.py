@@ -120,7 +120,7 @@ class Configuration:
 
     def turn(self, number: int) -> Configuration:
         """How turn `number` (from 0) is sampled."""
-        how = replace(self, turns=())
+        how = replace(self, turns=()) if self.turns else self
         for start, following in self.turns:
             how = following if start <= number else how
         return how
@@ -139,6 +139,8 @@ class Configuration:
     def at(self, tokens: int) -> tuple[Sampling, tuple[tuple[int, Sampling], ...]]:
         """The law of an answer that has `tokens` already, and those to come, counted from there."""
         law = self.sampling
+        if not self.later:
+            return law, ()
         for start, following in self.later:
             law = following if start <= tokens else law
         return law, tuple((start - tokens, following) for start, following in self.later if start > tokens)

@@ -35,7 +35,7 @@ from gfcr.generate.parking import Leg
 from gfcr.generate.slots import GrowingTopology
 from gfcr.round_state import Growing, InFlight, RoundSettings, Work
 from gfcr.run.budget import Budget
-from gfcr.run.seeds import stream_key, sub_stream_key
+from gfcr.run.seeds import sub_stream_key
 from gfcr.slots import Slots
 from gfcr.types import Cost, Drop, Group, Member, Path, Rollout, StopReason, Times, id_family, path_ids, path_length
 
@@ -134,20 +134,21 @@ class Generating(InFlight):
                     f"the topology's growth of group {group.id} wants more than {MOST_WANTS} things; it has no end"
                 )
             want = todo.popleft()
-            if isinstance(want, Leaf):
+            if isinstance(want, Sample):
+                if not self._ask_piece(group, growing, want, 0):
+                    todo += growing.growth.tell(Lost(want.name, f"budget: no room for {want.max_tokens} tokens"))
+            elif isinstance(want, (Play, Look, Weigh)):
+                self._ask_other(group, growing, want)
+            elif isinstance(want, Leaf):
                 self._leaf(group, growing, want)
             elif isinstance(want, Spill):
                 self._spill(growing, want.piece, want.reason, want.tokens)
             elif isinstance(want, Waste):
                 self.failed_context += want.cost
                 self.failed_steps[want.reason.split(":")[0]] += want.cost.env_steps
-            elif isinstance(want, Note):
-                self._decide("topology", group.id, want.action, want.reason, group, **want.data)
-            elif isinstance(want, Sample):
-                if not self._ask_piece(group, growing, want, 0):
-                    todo += growing.growth.tell(Lost(want.name, f"budget: no room for {want.max_tokens} tokens"))
             else:
-                self._ask_other(group, growing, want)
+                assert isinstance(want, Note)
+                self._decide("topology", group.id, want.action, want.reason, group, **want.data)
 
     def _ask_piece(self, group: Group, growing: Growing, want: Sample, attempt: int) -> bool:
         """Ask for a piece; False when the budget has no room for its worst case."""
@@ -167,7 +168,7 @@ class Generating(InFlight):
             want.path,
             want.sampling,
             longest,
-            stream_key(self.view.seed, "sample", group.id, name, attempt),
+            sub_stream_key(self.view.seed, "sample", group.id, name, attempt),
             stop,
             fork_of=parent,
             fork_at=want.fork_at if parent else 0,
@@ -210,17 +211,17 @@ class Generating(InFlight):
         if isinstance(event, Generated):
             if (found := growing.pieces.pop(event.id, None)) is None:
                 return False
-            rollout = event.rollout
-            growing.done[found[0].name], growing.ids[found[0].name] = rollout, event.id
-            outcome = Piece(found[0].name, rollout.path, rollout.stop, rollout.seed)
+            piece, rollout = found[0].name, event.rollout
+            growing.done[piece], growing.ids[piece] = (rollout.cost, rollout.times), event.id
+            outcome = Piece(piece, rollout.path, rollout.stop, rollout.seed)
         elif (name := growing.others.get(event.id)) is None:
             return False
-        elif isinstance(event, Scored):
-            outcome = Weighed(name, event.logprobs)
-        else:
-            if isinstance(event, Answered) and event.acted.error:
+        elif isinstance(event, Answered):
+            if event.acted.error:
                 self._decide("environment", event.id, "fault", event.acted.error, group)
-            outcome = Seen(name, event.signals) if isinstance(event, Judged) else Played(name, event.acted)
+            outcome = Played(name, event.acted)
+        else:
+            outcome = Seen(name, event.signals) if isinstance(event, Judged) else Weighed(name, event.logprobs)
         self._pursue(group, growing.growth.tell(outcome))
         return True
 
@@ -230,12 +231,11 @@ class Generating(InFlight):
         queued, generated = [], []
         spent = [0, 0, 0]
         for name in leaf.pieces:
-            piece = growing.done[name]
-            queued.append(piece.times.queued)
-            generated.append(piece.times.generated)
+            cost, times = growing.done[name]
+            queued.append(times.queued)
+            generated.append(times.generated)
             if name not in growing.booked:
                 growing.booked.add(name)
-                cost = piece.cost
                 spent = [spent[0] + cost.generated, spent[1] + cost.prefilled, spent[2] + cost.cached]
         rollout = Rollout(
             id_family("rollout", group.id)(f"{growing.stage}.{leaf.name}"),
@@ -274,23 +274,22 @@ class Generating(InFlight):
             self._emit(JudgeAsk(rollout.id, group.id, group.task, member.rollout, leaf.given if leaf else None), group)
 
     def _spill(self, growing: Growing, name: str, reason: str, tokens: int | None = None) -> None:
-        piece = growing.done.get(name)
-        if piece is None or name in growing.booked:
+        if name not in growing.done or name in growing.booked:
             return
+        cost, times = growing.done[name]
         if tokens is not None:  # the rest is booked with the leaf that goes through it, or spilled in its turn
             self.failed[reason.split(":")[0]] += tokens
-            cost = replace(piece.cost, generated=piece.cost.generated - tokens)
-            growing.done[name] = replace(piece, cost=cost)
+            growing.done[name] = replace(cost, generated=cost.generated - tokens), times
         else:
             growing.booked.add(name)
-            self.failed[reason.split(":")[0]] += piece.cost.generated
-            self.failed_context = self.failed_context + Cost(prefilled=piece.cost.prefilled, cached=piece.cost.cached)
+            self.failed[reason.split(":")[0]] += cost.generated
+            self.failed_context = self.failed_context + Cost(prefilled=cost.prefilled, cached=cost.cached)
 
     def _end_growth(self, group: Group) -> None:
         """Book what no leaf went through."""
         work = self._work[group.id]
         if work.growing is not None:
-            for name in work.growing.done:
+            for name in [name for name in work.growing.done if name not in work.growing.booked]:
                 self._spill(work.growing, name, Drop.PRUNED)
             work.growing = None
 

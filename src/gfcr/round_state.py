@@ -20,7 +20,22 @@ from gfcr.generate.settings import PartialSettings
 from gfcr.registry import FrozenModel
 from gfcr.run.budget import Budget
 from gfcr.run.ledger import NOTHING
-from gfcr.types import Batch, Cost, Decision, Group, GroupState, Node, Normalise, Path, Role, Rollout, Segment, Task, derive_id
+from gfcr.types import (
+    Batch,
+    Cost,
+    Decision,
+    Group,
+    GroupState,
+    Node,
+    Normalise,
+    Path,
+    Role,
+    Rollout,
+    Segment,
+    Task,
+    Times,
+    derive_id,
+)
 
 
 class Renderer(Protocol):
@@ -89,8 +104,8 @@ class Growing:
     """Outstanding pieces by request id, with the attempt."""
     others: dict[str, str] = field(default_factory=dict)
     """Names of plays and looks by ask id."""
-    done: dict[str, Rollout] = field(default_factory=dict)
-    """What was sampled, by piece."""
+    done: dict[str, tuple[Cost, Times]] = field(default_factory=dict)
+    """What each sampled piece cost, and when."""
     ids: dict[str, str] = field(default_factory=dict)
     """Request id of each sampled piece."""
     booked: set[str] = field(default_factory=set)

@@ -131,6 +131,9 @@ class Driver:
     def answer(self, round_: Round, asks: Sequence[Ask]) -> None:
         """Judge, compare and score what the round asks for. All judgements are asked for at once and told in ask order."""
         scores: list[ScoreAsk] = []
+        asks = [ask for ask in asks if not isinstance(ask, (GenerateAsk, PlayAsk))]
+        if not asks:
+            return
         judged = [ask for ask in asks if isinstance(ask, JudgeAsk)]
         given = {ask.rollout.id: ask.given for ask in judged if ask.given is not None}
         signals = iter(self.cascade.judge_all([(ask.task, ask.rollout) for ask in judged], self.training, given))

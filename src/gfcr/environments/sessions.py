@@ -125,9 +125,9 @@ def _turn(session: Session, act: Turn, settle: Settle) -> Step:
     env = _alive(session)
     if act.turn != session.turn + 1:
         raise _Wrong(f"environment_lost: turn {act.turn} of session {session.name!r}, which is at turn {session.turn}")
-    step = settle(env.step(act.said))
+    step: Any = env.step(act.said)
     if type(step) is not Step:
-        _a(step, Step, "step")
+        step = _a(settle(step), Step, "step")
     session.turn = act.turn
     if act.keep:
         _keep(session, act.turn, settle)

@@ -67,9 +67,9 @@ class Episode(Copied):
     dialogue: Dialogue | None = None
     length: int = 0
     """Tokens of the dialogue's path."""
-    pieces: tuple[str, ...] = ()
-    states: tuple[str, ...] = ()
-    scores: tuple[StepScore, ...] = ()
+    pieces: list[str] = field(default_factory=list)
+    states: list[str] = field(default_factory=list)
+    scores: list[StepScore] = field(default_factory=list)
     agent: str = ""
     """Who speaks next."""
     used: int = 0
@@ -195,7 +195,7 @@ class Episode(Copied):
         dialogue, path, known = self.dialogue, piece.path, len(self.dialogue.path) if self.dialogue else 0
         assert dialogue is not None
         new = sum([len(node.segment.ids) for node in path[known:]])
-        self.pieces = (*self.pieces, piece.name)
+        self.pieces.append(piece.name)
         self.used += new
         self.length += new
         self.fork_at = self.length
@@ -224,12 +224,12 @@ class Episode(Copied):
             return self._broke("a turn gave no step")
         self.steps += 1
         self.calls += step.calls
-        self.states = (*self.states, step.state)
+        self.states.append(step.state)
         reward = step.reward
         if step.invalid and s.penalty:
             reward = s.penalty + (reward or 0.0)
         if reward is not None and self.length > self.began:
-            self.scores = (*self.scores, StepScore(self.began, self.length, "turn", reward, source=ENVIRONMENT))
+            self.scores.append(StepScore(self.began, self.length, "turn", reward, source=ENVIRONMENT))
         if step.invalid and s.back == "invalid" and self.backs < s.back_most:
             return self._back(f"taken_back: {step.invalid}")
         if step.terminated:
@@ -296,12 +296,12 @@ class Episode(Copied):
             str(self.index),
             self.dialogue.path,
             self.stop,
-            self.pieces,
-            state_keys=self.states if all(self.states) else (),
+            tuple(self.pieces),
+            state_keys=tuple(self.states) if all(self.states) else (),
             seed=self.seed,
             cost=Cost(env_steps=self.steps, tool_seconds=self.seconds),
             meta=meta,
-            given=Given(verdict, self.scores),
+            given=Given(verdict, tuple(self.scores)),
         )
 
     def _back(self, reason: str) -> list[Want]:
@@ -326,7 +326,7 @@ class Episode(Copied):
         if self.steps or self.seconds:
             spills.append(Waste(Cost(env_steps=self.steps, tool_seconds=self.seconds), reason))
         self.steps, self.seconds = 0, 0.0
-        self.pieces, self.states, self.scores, self.marks = (), (), (), []
+        self.pieces, self.states, self.scores, self.marks = [], [], [], []
         self.dialogue, self.length, self.fork_at, self.used, self.calls = None, 0, 0, 0, 0
         self.seed = self.backs = 0
         if again and self.plan.again(reason, self.restarts):
@@ -338,12 +338,12 @@ class Episode(Copied):
     # ---- small things ------------------------------------------------------------------------------------------
 
     def _mark(self, dialogue: Dialogue) -> Mark:
-        own, counts = (self.pieces, self.states, self.scores), (self.used, self.calls, self._seconds())
+        own, counts = (tuple(self.pieces), tuple(self.states), tuple(self.scores)), (self.used, self.calls, self._seconds())
         return Mark(dialogue, self.length, *own, self.fork_at, self.agent, *counts)
 
     def _stand(self, mark: Mark) -> None:
-        self.dialogue, self.length, self.pieces = mark.dialogue, mark.length, mark.pieces
-        self.states, self.scores, self.fork_at, self.agent = mark.states, mark.scores, mark.fork_at, mark.agent
+        self.dialogue, self.length, self.fork_at, self.agent = mark.dialogue, mark.length, mark.fork_at, mark.agent
+        self.pieces, self.states, self.scores = list(mark.pieces), list(mark.states), list(mark.scores)
 
     def _seconds(self) -> float:
         """Those before its origin included."""

@@ -121,7 +121,7 @@ class Step:
 
     def above(self, chain: Episode) -> bool:
         """Whether a chain goes through it."""
-        return chain.pieces[: len(self.mark.pieces)] == self.mark.pieces
+        return tuple(chain.pieces[: len(self.mark.pieces)]) == self.mark.pieces
 
 
 @dataclass
