@@ -7,6 +7,7 @@ log-probabilities are of the law the trainer computes (TRL#6789), or NaN.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from gfcr.types import LossRole, Member, Segment, TokenSource
 
 _NAN = float("nan")
 _TRACKS = ("proximal", "reference")
+_NO_LOSS = False, _NAN, _NAN, 0.0
 _OPTIONAL: dict[str, tuple[Any, type]] = {
     "pair_mask": (False, np.bool_),
     "token_rewards": (_NAN, np.float32),
@@ -41,15 +43,10 @@ class Columns:
 
     def __init__(self) -> None:
         self.at = 0
-        self._lengths: list[int] = []
-        self._ids: list[np.ndarray] = []
+        self._segments: list[Segment] = []
         self._behaviour: list[np.ndarray | None] = []
-        self._versions: list[int] = []
-        self._temperature: list[float] = []
-        self._loss: list[bool] = []
-        self._advantages: list[float] = []
-        self._weights: list[float] = []
-        self._ce: list[float] = []
+        self._losses: list[tuple[bool, float, float, float]] = []
+        """(RL loss, advantage, its weight, cross-entropy weight) of each segment."""
         self._sparse: list[tuple[str, slice, Any]] = []
         """(column, tokens, values) beside the one value per segment."""
 
@@ -73,63 +70,59 @@ class Columns:
                     self._sparse.append(("token_rewards", span, credit.rewards[span.start - start : span.stop - start]))
                     self._sparse.append(("turns", span, segment.turn))
             else:
-                self._ce[-1] = credit.ce_weight
+                self._losses[-1] = False, _NAN, _NAN, credit.ce_weight
             if compared:
                 self._sparse.append(("pair_mask", span, True))
         return self.at
 
     def segment(self, segment: Segment, same_context: bool) -> slice:
         """Append a segment's tokens and what is known of them, without any loss."""
-        ids, tracks = segment.ids, segment.tracks
-        n = len(ids)
-        span = slice(self.at, self.at + n)
+        tracks = segment.tracks
+        span = slice(self.at, self.at + len(segment.ids))
         self.at = span.stop
-        self._lengths.append(n)
-        self._ids.append(ids)
-        self._versions.append(-1 if segment.version is None else segment.version)
-        self._temperature.append(_NAN if segment.sampling is None else segment.sampling.temperature)
+        self._segments.append(segment)
         self._behaviour.append(trainers(segment) if same_context else None)
-        self._loss.append(False)
-        self._advantages.append(_NAN)
-        self._weights.append(_NAN)
-        self._ce.append(0.0)
-        for name in _TRACKS:
-            if name in tracks:
-                self._sparse.append((name, span, tracks[name]))
-        if segment.source is TokenSource.REPLAYED and "proximal" in tracks:
-            self._behaviour[-1] = tracks["proximal"]
+        self._losses.append(_NO_LOSS)
+        if tracks:
+            for name in _TRACKS:
+                if name in tracks:
+                    self._sparse.append((name, span, tracks[name]))
+            if segment.source is TokenSource.REPLAYED and "proximal" in tracks:
+                self._behaviour[-1] = tracks["proximal"]
         return span
 
     def loss(self, span: slice, advantage: float | np.ndarray, weight: float) -> None:
         """Give the tokens of the last segment an RL loss; `span` is where they are."""
-        self._loss[-1], self._weights[-1] = True, weight
         if isinstance(advantage, np.ndarray):
             self._sparse.append(("advantages", span, advantage))
-        else:
-            self._advantages[-1] = advantage
+            advantage = _NAN
+        self._losses[-1] = True, advantage, weight, 0.0
 
     def arrays(self) -> dict[str, Any]:
         """Arguments of Batch."""
-        lengths, nothing = self._lengths, np.full(max(self._lengths, default=0), np.nan, np.float32)
+        segments = self._segments
+        lengths = [len(s.ids) for s in segments]
+        nothing = np.full(max(lengths, default=0), np.nan, np.float32)
+        loss, advantages, weights, ce = zip(*self._losses) if self._losses else ((), (), (), ())
 
-        def spread(values: list[Any], dtype: type) -> np.ndarray:
+        def spread(values: Sequence[Any], dtype: type) -> np.ndarray:
             return np.repeat(np.asarray(values, dtype), lengths)
 
         def joined(arrays: list[Any], dtype: type) -> np.ndarray:
             return np.concatenate(arrays) if arrays else np.empty(0, dtype)
 
         out: dict[str, Any] = {
-            "input_ids": joined(self._ids, np.int32),
-            "rl_mask": spread(self._loss, np.bool_),
-            "ce_weights": spread(self._ce, np.float32),
-            "versions": spread(self._versions, np.int32),
+            "input_ids": joined([s.ids for s in segments], np.int32),
+            "rl_mask": spread(loss, np.bool_),
+            "ce_weights": spread(ce, np.float32),
+            "versions": spread([-1 if s.version is None else s.version for s in segments], np.int32),
             "pair_mask": None,
             "token_rewards": None,
             "turns": None,
-            "advantages": spread(self._advantages, np.float32),
-            "rl_weights": spread(self._weights, np.float32),
+            "advantages": spread(advantages, np.float32),
+            "rl_weights": spread(weights, np.float32),
             "behaviour": joined([nothing[:n] if b is None else b for b, n in zip(self._behaviour, lengths)], np.float32),
-            "temperature": spread(self._temperature, np.float32),
+            "temperature": spread([_NAN if s.sampling is None else s.sampling.temperature for s in segments], np.float32),
             **{name: np.full(self.at, np.nan, np.float32) for name in _TRACKS},
         }
         for name, span, values in self._sparse:

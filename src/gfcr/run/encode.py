@@ -60,8 +60,8 @@ class StepEncoder:
         """(group, key) of a node stored in this step, by identity."""
         self._count = 0
         self._forms: dict[tuple[Any, ...], int] = {}
-        self._last: dict[str, tuple[Segment, int]] = {}
-        """Segment last met of a kind: nearly always of the same form, and cheaper to compare than to hash."""
+        self._last: dict[tuple[str, int], tuple[Segment, int]] = {}
+        """Segment last met of a kind and turn: nearly always of the same form, and cheaper to compare than to hash."""
         self._rollouts: dict[int, tuple[int, int]] = {}
         """(step, key) by identity."""
         self._named: dict[str, list[tuple[Rollout, tuple[int, int]]]] = {}
@@ -76,12 +76,11 @@ class StepEncoder:
     def form(self, segment: Segment) -> int:
         """Everything of a segment but its arrays, stored once a step."""
         kind, law = segment.kind, segment.sampling
-        last = self._last.get(kind)
+        last = self._last.get((kind, segment.turn))
         if (
             last is not None
             and (seen := last[0]).sampling is law
             and seen.version == segment.version
-            and seen.turn == segment.turn
             and seen.author == segment.author
             and seen.role is segment.role
             and seen.source is segment.source
@@ -119,7 +118,7 @@ class StepEncoder:
                 dumps(layout),
             )
             self.rows["forms"].append((self.step, key, *row))
-        self._last[kind] = segment, key
+        self._last[kind, segment.turn] = segment, key
         return key
 
     def _path(self, path: Path) -> list[Any]:

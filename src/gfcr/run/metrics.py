@@ -70,7 +70,8 @@ def step_metrics(groups: Sequence[Group], decisions: Sequence[Decision]) -> dict
 
 def _privileged(member: Member) -> bool:
     """Whether its context or its tokens hold a part of the task's solution."""
-    return any(node.segment.author.partition(":")[0] == SOLUTION for node in member.rollout.path)
+    authors = {node.segment.author for node in member.rollout.path}
+    return any(author.partition(":")[0] == SOLUTION for author in authors)
 
 
 def parked_metrics(groups: Sequence[Group], number: int, version: int) -> dict[str, Any]:

@@ -132,6 +132,10 @@ class Sampling:
             )
             object.__setattr__(self, "id", derive_id("sampling", repr(values)))
 
+    def __hash__(self) -> int:
+        """Equal laws have equal ids; the hash of a text is kept with it."""
+        return hash(self.id)
+
     @property
     def truncated(self) -> bool:
         """Whether some tokens have probability 0, so that log-probabilities are renormalised over the kept set."""
@@ -185,8 +189,9 @@ class Segment:
                 object.__setattr__(self, "logprobs", logprobs)
         if self.tracks:
             tracks = {name: frozen_array(track, np.float32) for name, track in self.tracks.items()}
-            if wrong := [name for name, track in tracks.items() if len(track) != n]:
-                raise ValueError(f"segment {self.kind}: track {wrong[0]!r} has {len(tracks[wrong[0]])} values for {n} tokens")
+            for name, track in tracks.items():
+                if len(track) != n:
+                    raise ValueError(f"segment {self.kind}: track {name!r} has {len(track)} values for {n} tokens")
             object.__setattr__(self, "tracks", MappingProxyType(tracks))
         if self.role is LossRole.RL and self.kind not in (SegmentKind.ACTION, SegmentKind.DEMO):
             raise ValueError(f"segment {self.kind}: an RL loss needs ACTION tokens (or DEMO where a method declares it)")
