@@ -3,10 +3,11 @@
 import pytest
 
 from chat_cases import messages_of, toy
+from gfcr.context import Build
 from gfcr.errors import ConfigError
 from gfcr.generate.render import TokenizerRenderer
 from gfcr.generate.settings import PromptSettings
-from gfcr.generate.words import Words, filled, needs, told
+from gfcr.generate.words import Words, filled, needs, told, writable
 from gfcr.types import Task
 from guidance_cases import FOUR, lab_words
 
@@ -55,3 +56,12 @@ def test_values_are_put_in_once_and_never_into_each_other():
     assert needs("{a}", "here", "a") == "{a}"
     with pytest.raises(ConfigError, match=r"here = 'x' has no \{a\}"):
         needs("x", "here", "a")
+
+
+def test_a_text_that_the_model_cannot_write_is_refused_by_its_setting():
+    build = Build(0, (), 1, 1, 8, words=lab_words())
+    writable(build, {"generate.topology.again": "{steps}", "generate.seed.say": "{prompt}/{hint}"})
+    with pytest.raises(ConfigError, match=r"generate.topology.again = '.feedback. Try again.' has characters") as refused:
+        writable(build, {"generate.topology.again": "{feedback} Try again."})
+    assert "generate.topology.again" in refused.value.remedy
+    writable(Build(0, (), 1, 1, 8), {"anything": "Try again."})  # a check before the model is there

@@ -4,17 +4,20 @@ token stays plain characters.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from gfcr.context import Build
 from gfcr.context import Words as WordsProtocol
-from gfcr.errors import ConfigError
+from gfcr.errors import ConfigError, DataError
 from gfcr.generate.chat import text_of
 from gfcr.generate.render import TokenizerRenderer
 from gfcr.types import Message, Part, PartKind, Segment, Task, derive_id
+
+_NAMES = re.compile(r"\{[a-z]+\}")
 
 
 class Words:
@@ -72,6 +75,19 @@ def needs(template: str, where: str, *names: str) -> str:
     if lacking := [name for name in names if "{" + name + "}" not in template]:
         raise ConfigError(f"{where} = {template!r} has no {{{lacking[0]}}}", f"put {{{lacking[0]}}} where it belongs")
     return template
+
+
+def writable(build: Build, texts: Mapping[str, str]) -> None:
+    """Raise ConfigError for a text of a recipe (`setting -> text`) that the model's tokenizer cannot write; `{name}` aside."""
+    for where, text in texts.items() if build.words is not None else ():
+        for part in _NAMES.split(text):
+            try:
+                words_of(build, where).after(part)
+            except DataError:
+                raise ConfigError(
+                    f"{where} = {text!r} has characters that the model's tokenizer does not know",
+                    f"set {where} to a text in the model's alphabet, or name another model (model.path)",
+                ) from None
 
 
 def words_of(build: Build, who: str) -> WordsProtocol:

@@ -226,7 +226,8 @@ def test_the_next_visit_begins_a_step_weaker_than_what_helped_and_a_resume_remem
 def test_a_search_probes_at_most_log2_times(steps, most):
     task = Task("programs", "a+?23", {"final": "53"}, meta={"solution": "x\n" * steps})
     made = guided_lab(lambda prompt, n: WRONG, tasks=[task])
-    search = run(seed=hint(strength={"law": "search"}, steps=r"x")).slots.seed
+    search = run(seed=hint(strength={"law": "search"})).slots.seed
+    search.splitter = Splitter("x", "generate.seed.steps")
     made.slots.seed = search
     search.build = type(search.build)(**{**vars(search.build), "words": _Letters(search.build.words)})
     assert len({given(m) for m in guided(group_of(made))}) <= most == math.ceil(math.log2(steps))
@@ -314,3 +315,9 @@ def test_a_solution_of_one_step_is_not_given():
 
 def test_the_view_of_a_hint_is_a_function_of_seed_and_group():
     assert [given(m) for m in guided(group_of(run()))] == [given(m) for m in guided(group_of(run()))]
+
+
+def test_steps_that_cut_no_solution_are_refused():
+    """The default, lines, and the lab's solutions: every group would stay plain, and nobody would be told."""
+    with pytest.raises(ConfigError, match=r"generate\.seed\.steps = 'lines' leaves every solution in one step"):
+        run(seed={"name": "hint"})

@@ -9,10 +9,10 @@ import pytest
 from gfcr.domains.programs.tokenizer import decode, encode_prompt
 from gfcr.drivers.wave import WaveDriver
 from gfcr.errors import ConfigError
-from gfcr.generate.guidance.reflect import _Plan
+from gfcr.generate.guidance.reflect import ReflectSettings, _Plan
 from gfcr.run.ledger import Ledger
 from gfcr.types import LossRole, Role, SegmentKind, Signals, Status, Verdict, path_ids
-from guidance_cases import guided, guided_lab
+from guidance_cases import guided, guided_lab, lab_words
 from lifecycle_cases import batch_of, row_advantages
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "guidance.json").read_text())["reflection"]
@@ -147,9 +147,7 @@ def test_a_budget_that_has_no_room_for_seconds_keeps_the_firsts():
 
 
 def plan(**settings):
-    topology = {"name": "reflect", **settings}
-    made = guided_lab(lambda prompt, n: SAID["x"], generate={"topology": topology}).slots.topology
-    return _Plan(made.settings, guided_lab("w").tasks[0], (), None, None, made.build.words)
+    return _Plan(ReflectSettings(**settings), guided_lab("w").tasks[0], (), None, None, lab_words())
 
 
 def wrong(evidence):

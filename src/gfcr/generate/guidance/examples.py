@@ -20,7 +20,7 @@ from gfcr.generate.guidance.leaks import question_of
 from gfcr.generate.guidance.similar import Similar, normal
 from gfcr.generate.guidance.strength import judged_wrong
 from gfcr.generate.slots import Settled
-from gfcr.generate.words import filled, needs, told, words_of
+from gfcr.generate.words import filled, needs, told, words_of, writable
 from gfcr.registry import Faithfulness, Slot, method
 from gfcr.types import Artifact, ArtifactKind, Group, Task
 
@@ -81,6 +81,8 @@ class Examples:
         needs(settings.say, "generate.seed.say", "prompt", "examples")
         needs(settings.example, "generate.seed.example", "question", "answer")
         needs(settings.rule, "generate.seed.rule", "rule")
+        shown = "rule" if settings.source == "rules" else "example"
+        writable(build, {f"generate.seed.{name}": getattr(settings, name) for name in ("say", shown)})
 
     @cached_property
     def similar(self) -> Similar:

@@ -15,10 +15,10 @@ from gfcr.context import Build, Seed, View
 from gfcr.control.slots import Allocation
 from gfcr.errors import ConfigError
 from gfcr.generate.guidance.helping import HelpSettings, guided, instead, settled
-from gfcr.generate.guidance.solutions import Splitter, Steps, author, given, need_solutions
+from gfcr.generate.guidance.solutions import Splitter, Steps, author, given, need_solutions, need_steps
 from gfcr.generate.guidance.strength import StrengthSettings, judged_wrong, law_of
 from gfcr.generate.slots import Settled
-from gfcr.generate.words import needs, told, words_of
+from gfcr.generate.words import needs, told, words_of, writable
 from gfcr.registry import Faithfulness, Slot, method
 from gfcr.types import Group, LossRole, Role, Segment, SegmentKind
 
@@ -86,6 +86,9 @@ class Hint:
         need_solutions(build.tasks, "generate.seed 'hint'")
         needs(settings.say, "generate.seed.say", "prompt", "hint")
         self.splitter = Splitter(settings.steps, "generate.seed.steps")
+        need_steps(build.tasks, self.splitter, f"generate.seed.steps = {settings.steps!r}")
+        if settings.form == "text":
+            writable(build, {"generate.seed.say": settings.say})
         self.law = law_of(settings.strength)
 
     # ---- before and while a group grows ------------------------------------------------------------------------

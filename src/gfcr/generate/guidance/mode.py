@@ -16,7 +16,7 @@ from pydantic import Field
 from gfcr.context import Build, Seed, View
 from gfcr.errors import DataError
 from gfcr.generate.slots import Settled
-from gfcr.generate.words import words_of
+from gfcr.generate.words import words_of, writable
 from gfcr.registry import Faithfulness, FrozenModel, Slot, method
 from gfcr.types import Group, LossRole, Path, Role, Segment, SegmentKind
 
@@ -56,6 +56,7 @@ class Mode:
 
     def __init__(self, settings: Settings, build: Build) -> None:
         self.settings, self.build = settings, build
+        writable(build, {"generate.seed.think": settings.think, "generate.seed.quiet": settings.quiet})
 
     def seed(self, group: Group, n: int, view: View) -> Sequence[Seed | None]:
         s = self.settings

@@ -19,7 +19,7 @@ from gfcr.generate.growth import Copied, Leaf, Look, Lost, Outcome, Piece, Sampl
 from gfcr.generate.guidance.leaks import gives_away
 from gfcr.generate.guidance.second import AUTHOR, Talk, alone, moved, talk_of
 from gfcr.generate.shown import said_by
-from gfcr.generate.words import needs, told, words_of
+from gfcr.generate.words import needs, told, words_of, writable
 from gfcr.registry import Faithfulness, FrozenModel, Slot, method
 from gfcr.types import Group, Node, Path, Segment, SegmentKind, Signals, Task, derive_id, path_ids
 
@@ -70,6 +70,7 @@ class Plan:
     def __init__(self, settings: PlanSettings, build: Build) -> None:
         self.settings, self.build = settings, build
         needs(settings.ask, "generate.topology.ask", "prompt")
+        writable(build, {"generate.topology.ask": settings.ask, "generate.topology.solve": settings.solve})
 
     def grow(self, group: Group, bases: Sequence[Path], how: Configuration, view: View) -> Planning:
         who, s = "generate.topology 'plan'", self.settings

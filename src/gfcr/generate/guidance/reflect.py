@@ -22,7 +22,7 @@ from gfcr.generate.growth import Copied, Leaf, Look, Lost, Outcome, Piece, Sampl
 from gfcr.generate.guidance.leaks import answers, question_of, redacted
 from gfcr.generate.guidance.second import AUTHOR, Talk, alone, moved, silent, talk_of
 from gfcr.generate.shown import said_by
-from gfcr.generate.words import filled, told, words_of
+from gfcr.generate.words import filled, told, words_of, writable
 from gfcr.registry import Faithfulness, FrozenModel, Slot, method
 from gfcr.types import Group, Node, Path, Role, Segment, SegmentKind, Signals, Task
 
@@ -109,6 +109,10 @@ class Reflect:
 
     def __init__(self, settings: ReflectSettings, build: Build) -> None:
         self.settings, self.build = settings, build
+        said = ("ask", "retry") if settings.reflection else ("again",)
+        if settings.feedback == "verdict" and any("{feedback}" in getattr(settings, name) for name in said):
+            said = (*said, "wrong")
+        writable(build, {f"generate.topology.{name}": getattr(settings, name) for name in said})
 
     def grow(self, group: Group, bases: Sequence[Path], how: Configuration, view: View) -> Reflecting:
         who = "generate.topology 'reflect'"

@@ -84,6 +84,16 @@ def need_solutions(tasks: Sequence[Task], who: str) -> None:
         )
 
 
+def need_steps(tasks: Sequence[Task], splitter: Splitter, where: str) -> None:
+    """Raise ConfigError when every solution is one step: no part of one could ever be given."""
+    solved = [task for task in tasks if solution_of(task) is not None]
+    if solved and not any(splitter.steps(task) for task in solved):
+        raise ConfigError(
+            f"{where} leaves every solution in one step ({(solution_of(solved[0]) or '')[:40]!r}, say), so no part of one can be given",
+            f"name what begins a step: {', '.join(_BORDERS)}, or a regular expression (of the lab's programs: recipes/hint.toml)",
+        )
+
+
 def author(steps: int, of: int) -> str:
     return f"{AUTHOR}:{steps}/{of}"
 
