@@ -45,6 +45,14 @@ def test_snapshots_missing():
     )
 
 
+def test_end_never_written():
+    exact, registers = real(Slot.VERIFIER, "exact"), real(Slot.ENVIRONMENT, "registers")
+    for one in (real(Slot.TOPOLOGY, "interactive"), real(Slot.TOPOLOGY, "tree-grpo")):
+        assert rules(exact, registers, one) == ["end_never_written"]
+        assert rules(real(Slot.VERIFIER, "environment"), registers, one) == []
+    assert rules(exact, real(Slot.TOPOLOGY, "group")) == []
+
+
 def test_every_file_of_rules_is_registered():
     """A file of rules that compose.py does not import would check nothing."""
     folder = Path(compose.__file__).parent

@@ -12,6 +12,9 @@ from gfcr.registry import Slot
 PLAYS, NEEDS = "interactive", "needs: environment"
 """Traits of a topology that plays turns with `generate.environment`, and of whatever cannot do without one."""
 
+ENDED = "judges ended answers"
+"""Trait of a verifier for which an answer that the policy did not end itself is wrong."""
+
 
 @rule
 def environment_unplayed(facts: Facts) -> Finding | None:
@@ -66,4 +69,21 @@ def environment_missing(facts: Facts) -> Finding | None:
         "environment_missing",
         f"{needs[0]} needs an environment, and the recipe names none",
         'name one, for example generate.environment = {name = "calculator"}; `gfcr methods --slot generate.environment` lists them',
+    )
+
+
+@rule
+def end_never_written(facts: Facts) -> Finding | None:
+    plays, wants = facts.having(PLAYS), facts.having(ENDED)
+    if (
+        not plays
+        or not wants
+        or not any(found.slot is Slot.ENVIRONMENT and found.name == "registers" for found, _ in facts.methods)
+    ):
+        return None
+    return Finding(
+        "end_never_written",
+        f"{wants[0]} takes an answer that the policy ended, and turns of generate.environment 'registers' end with the environment: every"
+        " rollout would be wrong",
+        'set filter.verifiers = [{name = "environment"}]',
     )

@@ -21,7 +21,7 @@ LAB = "programs"
     title="exact outcome",
     criterion="reliability",
     faithfulness=Faithfulness.OURS,
-    traits=("binary correctness",),
+    traits=("binary correctness", "judges ended answers"),
 )
 class Exact:
     """Right iff the answer is the reference: in the lab domain the final pair, elsewhere the whole text, stripped."""
