@@ -52,7 +52,12 @@ def load_place(place: str) -> Any:
         try:
             found = getattr(found, part)
         except AttributeError:
-            own = sorted(name for name, value in vars(_module(where)).items() if callable(value) and not name.startswith("_"))
+            module = _module(where)
+            own = sorted(
+                name
+                for name, value in vars(module).items()
+                if callable(value) and not name.startswith("_") and getattr(value, "__module__", "") == module.__name__
+            )
             raise ConfigError(f"{where} has no {attribute!r}", f"it has {', '.join(own[:12]) or 'no function'}") from None
     return found
 
@@ -95,6 +100,16 @@ def code_of(cls: type, name: str) -> str | None:
         return None
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     return file_hash(Path(file)) if file and Path(file).is_file() else "no file"
+
+
+def own_place(error: BaseException) -> str:
+    """`file.py:line` where an exception passed through a file of the user's last; empty when it passed through none."""
+    found, at = "", error.__traceback__
+    while at is not None:
+        if str(at.tb_frame.f_globals.get("__name__", "")).startswith(_PREFIX):
+            found = f"{Path(at.tb_frame.f_code.co_filename).name}:{at.tb_lineno}"
+        at = at.tb_next
+    return found
 
 
 def parameters(function: Callable[..., Any], place: str) -> dict[str, inspect.Parameter]:

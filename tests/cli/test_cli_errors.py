@@ -109,3 +109,15 @@ def test_compare_refuses_before_it_writes(cli, tmp_path: Path) -> None:
     assert "the name 'grpo'" in cli.error("compare", "grpo", "grpo", "--out", tmp_path / "c")
     assert "cannot carry one round" in cli.error("compare", "grpo", "--out", tmp_path / "c", "--budget", "100")
     assert not (tmp_path / "c").exists()
+
+
+def test_a_fault_in_a_file_of_the_users_names_file_and_line(cli, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from gfcr.registry import Faithfulness, Slot, method\n"
+        "@method('mine', Slot.SEED, title='mine', criterion='cost', faithfulness=Faithfulness.OURS)\n"
+        "class Mine:\n"
+        "    def __init__(self, settings, build): pass\n"
+        "    def seed(self, group, n, view): raise ValueError('mine')\n"
+    )
+    said = cli.error("sample", "grpo", "--task", "0", "--set", f"generate.seed={tmp_path}/mine.py:Mine")
+    assert "mine.py:5 raised ValueError: mine remedy: correct it" in said

@@ -72,3 +72,26 @@ def test_rules_of_ones_own_and_names_that_are_none():
     assert sorted(texts(grown(grove_lab(own, script))[1])) == ["a+00#00$", "a+00#10$"]
     with pytest.raises(ConfigError, match=r"score = 'valeu'.*\n?.*did you mean 'value'"):
         grove_lab({**BEST, "score": "valeu"})
+
+
+@pytest.mark.parametrize(
+    ("key", "body", "said"),
+    [
+        ("fork", "def rule(tree, shoot, rng): return 5", "gave 5, which is neither"),
+        (
+            "fork",
+            "def rule(tree, shoot, rng): return shoot, 10**6",
+            "gave offset 1000000, and the path's own tokens stand from",
+        ),
+        ("fork", "def rule(tree): return None", "raised TypeError: rule.. takes 1 positional argument but 3 were given"),
+        ("score", "def rule(tree, shoot): return float('nan')", "gave nan, which is no finite number"),
+        ("prune", "def rule(tree, shoots, margin, text): return ['x']", "which is no mapping of names to reasons"),
+        ("prune", "def rule(tree, shoots, margin, text): raise KeyError('mine')", "raised KeyError: 'mine'"),
+        ("merge", "def rule(text, characters): return None", "gave None, which is no text"),
+    ],
+)
+def test_a_rule_of_ones_own_that_goes_wrong_is_named(key, body, said, tmp_path):
+    (tmp_path / "rules.py").write_text(body)
+    script = {"": ["a+00", "b+00"], "a+00": ["#00$", "#10$"], "b+00": ["#00$", "#10$"]}
+    with pytest.raises(ConfigError, match=f"generate.topology.{key} = .*rules.py:rule' .*{said}"):
+        grown(grove_lab({**BEST, "k": 4, "branches": 2, key: f"{tmp_path}/rules.py:rule"}, script))

@@ -22,6 +22,7 @@ from rich.text import Text
 
 from gfcr.cli.shown import SafeConsole, visible
 from gfcr.errors import GfcrError
+from gfcr.functions import own_place
 
 OK, FAILED, BUG, INTERRUPTED = 0, 1, 70, 130
 
@@ -76,6 +77,9 @@ def command(function: Callable[..., int | None]) -> Callable[..., None]:
             what = f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
             _fail(FAILED, type(error).__name__, what, "check the path, its permissions and the free space", debug, as_json)
         except Exception as error:
+            if place := own_place(error):
+                what = f"{place} raised {type(error).__name__}: {error}"
+                _fail(FAILED, type(error).__name__, what, "correct it; --debug shows the traceback", debug, as_json)
             _fail(
                 BUG,
                 type(error).__name__,

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from numbers import Integral, Real
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -110,6 +111,48 @@ PRUNES: dict[str, Prune] = {"margin": by_margin, "duplicate": by_text}
 STATES: dict[str, State] = {"text": tail_of}
 
 
+def _fork(found: Any, tree: Grove, *_: Any) -> str:
+    if found is None:
+        return ""
+    if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[0], Shoot) or not isinstance(found[1], Integral):
+        return f"{found!r:.60}, which is neither (shoot, offset) nor None"
+    at, start, end = int(found[1]), tree.start_of(found[0].tree), found[0].end
+    return "" if start <= at <= end else f"offset {at}, and the path's own tokens stand from {start} to {end}"
+
+
+def _score(found: Any, *_: Any) -> str:
+    return "" if isinstance(found, Real) and np.isfinite(float(found)) else f"{found!r:.60}, which is no finite number"
+
+
+def _prune(found: Any, *_: Any) -> str:
+    fits = isinstance(found, Mapping) and all(isinstance(x, str) for x in (*found, *found.values()))
+    return "" if fits else f"{found!r:.60}, which is no mapping of names to reasons"
+
+
+def _state(found: Any, *_: Any) -> str:
+    return "" if isinstance(found, str) else f"{found!r:.60}, which is no text"
+
+
+_WRONG: dict[str, Callable[..., str]] = {"fork": _fork, "score": _score, "prune": _prune, "merge": _state}
+"""What is wrong with what a rule gave, by setting; empty when nothing is."""
+
+
+def _own(rule: Callable[..., Any], key: str, name: str) -> Callable[..., Any]:
+    """A rule of somebody's own, whose faults name it."""
+    where, remedy = f"generate.topology.{key} = {name!r}", "correct the function (its form: gfcr/generate/trees/rules.py)"
+
+    def called(*arguments: Any) -> Any:
+        try:
+            found = rule(*arguments)
+        except Exception as error:  # whatever a foreign function raises
+            raise ConfigError(f"{where} raised {type(error).__name__}: {error}", remedy) from error
+        if wrong := _WRONG[key](found, *arguments):
+            raise ConfigError(f"{where} gave {wrong}", remedy)
+        return found
+
+    return called
+
+
 def named(known: Mapping[str, Rule], name: str, key: str) -> Rule:
     """The rule of that name, or what stands at that place in code. Raises ConfigError."""
     if name in known:
@@ -118,7 +161,7 @@ def named(known: Mapping[str, Rule], name: str, key: str) -> Rule:
         found: Rule = load_place(name)
         if not callable(found):
             raise ConfigError(f"generate.topology.{key} = {name!r} is no function", "name a function")
-        return found
+        return cast(Rule, _own(found, key, name))
     near = difflib.get_close_matches(name, known, 1)
     raise ConfigError(
         f"generate.topology.{key} = {name!r}: there is no such rule",
