@@ -67,7 +67,7 @@ def test_an_engine_that_always_fails_ends_with_the_cause():
     made = lab("f", n_tasks=2, k=3)
     round_ = made.drive()
     assert round_.ready() is None
-    assert round_.reason == "all_abandoned: 2 groups too_few_members (requests fail or cannot be judged)"
+    assert round_.reason == "all_abandoned: 2 groups too_few_members (engine: it broke or made no progress, after 3 attempts)"
     assert len(made.engine.requests) == 2 * 3 * 3
     assert actions(round_, "round").count("give_up") == 6
     assert made.budget.spent == 2 * 3 * 3 * 3

@@ -234,7 +234,7 @@ class Round(Parks):
     def _close_group(self, group: Group, reason: str) -> None:
         judged = sum(m.signals.verdict is not None for m in group.members.values())
         if not self.slots.failures.enough(judged, self.settings.k):
-            self._abandon(group, f"too_few_members: {judged} judged of {group.planned} planned ({reason})")
+            self._abandon(group, f"too_few_members: {judged} judged of {group.planned} planned ({reason}){self._cause(group)}")
             return
         group.state, group.reason = GroupState.CLOSED, reason
         self._decide("round", group.id, "close_group", reason, group)

@@ -226,6 +226,8 @@ def copy_group(group: Group) -> Group:
     )
 
 
+_FAULTS = ("fault", "give_up")
+"""Actions of decisions that say why something failed."""
 _HINTS = {
     "all_right": "tasks too easy",
     "all_wrong": "tasks too hard or the verifier too strict",
@@ -239,9 +241,15 @@ _HINTS = {
 
 def likely_causes(groups: Iterable[Group]) -> str:
     """Groups by what became of them, the most frequent first, each with what it usually means."""
-    kinds = Counter(g.composition if g.state is GroupState.CLOSED else g.reason.split(":")[0] for g in groups)
+    kinds, faults = Counter[str](), dict[str, str]()
+    for group in groups:
+        kind = group.composition if group.state is GroupState.CLOSED else group.reason.split(":")[0]
+        kinds[kind] += 1
+        if kind == "too_few_members" and (fault := group.reason.partition("; ")[2]):
+            faults.setdefault(kind, fault)
+    meant = {kind: faults.get(kind, _HINTS.get(kind, "")) for kind in kinds}
     return ", ".join(
-        f"{n} groups {kind} ({_HINTS[kind]})" if kind in _HINTS else f"{n} groups {kind}" for kind, n in kinds.most_common()
+        f"{n} groups {kind} ({meant[kind]})" if meant[kind] else f"{n} groups {kind}" for kind, n in kinds.most_common()
     )
 
 
@@ -329,6 +337,11 @@ class InFlight:
 
     def _decide(self, slot: str, subject: str, action: str, reason: str, group: Group | None = None, **data: Any) -> None:
         self.decisions.append(Decision(slot, subject, action, reason, data, group.task.id if group else ""))
+
+    def _cause(self, group: Group) -> str:
+        """What failed most often in a group, `; kind: words`; empty when nothing did."""
+        faults = Counter(d.reason for d in self.decisions if d.action in _FAULTS and d.task == group.task.id)
+        return f"; {faults.most_common(1)[0][0][:300]}" if faults else ""
 
     def causes(self) -> str:
         """The likely causes of a round without enough signal."""
