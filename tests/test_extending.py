@@ -59,3 +59,14 @@ def test_the_methods_and_the_recipe(run, tmp_path):
 def test_the_script(run):
     said = run("-c", blocks("python")[1])
     assert "ended: budget" in said and "mixed" in said
+
+
+def test_a_topology_a_seeder_and_a_rule_by_place(run, tmp_path):
+    (tmp_path / "mine.py").write_text(blocks("python")[2])
+    sample = ("sample", "grpo", "--task", "0", "--json", "--set", "tasks.pool=D")
+    named = [part for line in blocks("toml")[2].splitlines()[1:] for part in ("--set", f"generate.{line.partition('   #')[0]}")]
+    found = json.loads(run(*GFCR, *sample, *named))
+    assert len(found["rollouts"]) == 4
+    assert [rollout["role"] for rollout in found["rollouts"]] == ["fresh", "guided"] * 2
+    rule = 'generate.topology={name="best-first", k=4, segment=8, prune="mine.py:long_ones"}'
+    assert json.loads(run(*GFCR, *sample, "--set", rule))["rollouts"]
