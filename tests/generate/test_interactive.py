@@ -227,6 +227,17 @@ def test_a_tree_without_a_leaf_books_what_was_played_for_it():
     assert again.lost_steps == ledger.lost_steps
 
 
+@pytest.mark.parametrize("back", ["never", "wrong"])
+def test_nobody_is_asked_for_fragments_that_nothing_keeps(monkeypatch, back):
+    def fragments(self):
+        raise RuntimeError("asked")
+
+    monkeypatch.setattr(Talker, "fragments", fragments)
+    table = {"a+?00": ["#o$", "#k$"]}
+    round_ = turns(table, ONE, topology={"k": 1, "back": back}).drive()
+    assert only(round_).signals.correct is (back == "wrong") and not any(d.action == "fault" for d in round_.decisions)
+
+
 def test_a_groups_rollouts_begin_alike_or_each_for_itself():
     table = {"a+?00": "#k$"}
     turns(table, ONE, topology={"k": 3}).drive()

@@ -50,6 +50,8 @@ class Finish:
     """False: only ask; the session goes on."""
     ask: bool = True
     """False: only end it. Answer: nothing."""
+    fragments: bool = True
+    """False: the verdict alone. Episodes ask for no more: nothing keeps fragments yet (they are replay's)."""
 
 
 Act = Reset | Turn | Branch | Finish

@@ -72,7 +72,7 @@ def perform(session: Session, act: Act, make: Make, settle: Settle, origin: Kept
         elif isinstance(act, Branch):
             acted = _branch(session, act, make, settle, origin)
         else:
-            acted = _finish(session, settle) if act.ask else Acted()
+            acted = _finish(session, settle, act.fragments) if act.ask else Acted()
     except _Wrong as wrong:
         acted = Acted(error=str(wrong))
     except EnvironmentFault as fault:
@@ -153,10 +153,10 @@ def _branch(session: Session, act: Branch, make: Make, settle: Settle, origin: K
     return Acted()
 
 
-def _finish(session: Session, settle: Settle) -> Acted:
+def _finish(session: Session, settle: Settle, fragments: bool) -> Acted:
     env = _alive(session)
     verdict = _a(settle(env.verify()), Verdict, "verify")
-    return Acted(verdict=verdict, fragments=tuple(settle(env.fragments())))
+    return Acted(verdict=verdict, fragments=tuple(settle(env.fragments())) if fragments else ())
 
 
 def _keep(session: Session, turn: int, settle: Settle) -> None:

@@ -264,7 +264,7 @@ class Episode(Copied):
         self.stop = stop
         s = self.plan.settings
         open_ = self.plan.held or (s.back == "wrong" and self.backs < s.back_most and stop is not StopReason.PRUNED)
-        return [self._play("verdict" if open_ else "finish", Finish(self.session, end=not open_))]
+        return [self._play("verdict" if open_ else "finish", Finish(self.session, end=not open_, fragments=False))]
 
     def _judged(self, acted: Acted) -> list[Want]:
         verdict = acted.verdict
@@ -274,7 +274,7 @@ class Episode(Copied):
         if self.doing == "verdict":
             if verdict is not None and verdict.correct is False and self.used < self.plan.how.max_tokens:
                 return self._back("taken_back: wrong verdict")
-            return [self._play("finish", Finish(self.session))]
+            return [self._play("finish", Finish(self.session, fragments=False))]
         self.doing = "over"
         return [self.leaf(verdict)]
 
