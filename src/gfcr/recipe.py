@@ -211,6 +211,10 @@ class EvaluateSection(FrozenModel):
 
 
 class RunSection(FrozenModel):
+    driver: Literal["waves", "stream"] = "waves"
+    """How a round is driven. `waves`: a wave of requests, then its acts of environments, then its judgements; bit-equal always. `stream`
+    (asynchronous): each rollout goes on as soon as its own turn ends, so a slow environment holds up nobody else; bit-equal unless
+    what goes on beside the engine (environments in threads, `engine.workers`, servers) ends in another order."""
     checkpoint_every: int = Field(1, ge=1)
     """Steps between full checkpoints; steps in between are replayed from their stored batches at resume."""
     shuffle_rewards: bool = False

@@ -44,6 +44,7 @@ def small(path: Path, recipe: str, *overrides: str) -> Session:
         ("grpo", NOISE),
         ("treepo", TREE),
         ("tree_grpo", TURNS),
+        ("registers_turns", ("run.driver=stream", "generate.topology.k=4")),
     ],
     ids=[
         "reinforce++ on single answers",
@@ -52,6 +53,7 @@ def small(path: Path, recipe: str, *overrides: str) -> Session:
         "noise, measured and corrected, and two changes to credit",
         "trees of TreePO, packed",
         "trees of turns, packed",
+        "turns, asynchronously",
     ],
 )
 def test_it_trains_and_resumes_bit_equal(tmp_path: Path, recipe: str, overrides: tuple[str, ...]) -> None:

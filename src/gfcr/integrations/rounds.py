@@ -15,13 +15,14 @@ from typing import Any
 
 from gfcr.build import RolloutParts
 from gfcr.context import View
-from gfcr.drivers.wave import WaveDriver
+from gfcr.drivers.making import make_driver
 from gfcr.engine.contract import WeightsRef
 from gfcr.errors import DataError
 from gfcr.round import Round
 from gfcr.round_parking import can_go_on
 from gfcr.run.budget import Budget
 from gfcr.run.directory import RunDirectory, RunDirectoryError, StepRecord
+from gfcr.run.engine_faults import EngineFaults
 from gfcr.run.ledger import Ledger
 from gfcr.run.metrics import EMPTY, ledger_metrics, parked_metrics, step_metrics
 from gfcr.run.session import FutileRun, environment
@@ -61,7 +62,8 @@ class Rounds:
         `any_weights`: accept what would end bit-equality. Raises RunDirectoryError for another recipe or seed."""
         self.parts, self.recipe, self.any_weights = parts, parts.recipe, any_weights
         self.budget, self.ledger = Budget(parts.recipe.budget.tokens), Ledger(judging=parts.cascade.judging)
-        self.driver = WaveDriver(parts.engine, parts.cascade, parts.slots.judge, parts.host)
+        self.faults = EngineFaults(parts, self.ledger, self.budget)
+        self.driver = make_driver(self.recipe.run.driver, parts.engine, parts.cascade, parts.slots.judge, parts.host)
         self.round = self.empty = 0
         self.ended = ""
         """Why there are no more batches; empty while there are."""
@@ -177,6 +179,7 @@ class Rounds:
 
     def _drive(self) -> Round:
         parts = self.parts
+        self.faults.of_the_rest()  # what publishing lost
         scored = parts.engine.usage().scored
         over = self.budget.over(self.round, self.recipe.budget.steps)
         view = View(self.round, self.version, parts.seed, parts.slots.posterior, parts.slots.memory, over)
@@ -185,6 +188,7 @@ class Rounds:
         self.ledger.settle_round(
             list(round_.groups.values()), dict(round_.failed), round_.failed_context, round_.booked, round_.failed_steps
         )
+        self.faults.of_a_round()
         self.ledger.add(Cost(scored=parts.engine.usage().scored - scored))
         return round_
 
@@ -207,6 +211,7 @@ class Rounds:
             "rows": rows,
             **({} if rows else {"untrained": round_.reason or round_.causes()}),
             **ledger_metrics(self.ledger, seconds),
+            **self.faults.row(),
         }
         if self.directory is not None:
             state = {

@@ -7,7 +7,6 @@ bit-equal; the engine answers with the weights of the last committed step; every
 from __future__ import annotations
 
 import platform
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,8 +16,7 @@ from typing import Any
 from gfcr import __version__
 from gfcr.build import Parts, RolloutParts, build
 from gfcr.context import View
-from gfcr.drivers.wave import WaveDriver
-from gfcr.engine.contract import losses_of
+from gfcr.drivers.making import make_driver
 from gfcr.errors import GfcrError
 from gfcr.functions import code_of
 from gfcr.generate.fit import digest
@@ -28,6 +26,7 @@ from gfcr.round_parking import can_go_on
 from gfcr.run.budget import Budget
 from gfcr.run.directory import ResumePoint, RunDirectory, RunDirectoryError, StepRecord, Tampered
 from gfcr.run.drift import drift_metrics
+from gfcr.run.engine_faults import EngineFaults
 from gfcr.run.evaluate import evaluate
 from gfcr.run.evaluate_turns import evaluate_turns
 from gfcr.run.ledger import Ledger
@@ -62,7 +61,8 @@ class Session:
         self.recipe = parts.recipe
         self.budget = Budget(self.recipe.budget.tokens)
         self.ledger = Ledger(judging=parts.cascade.judging)
-        self.driver = WaveDriver(parts.engine, parts.cascade, parts.slots.judge, parts.host)
+        self.faults = EngineFaults(parts, self.ledger, self.budget)
+        self.driver = make_driver(self.recipe.run.driver, parts.engine, parts.cascade, parts.slots.judge, parts.host)
         self.step = self.round = self.version = self.empty = 0
         self.evaluated_at = -1
         """Budget spent at the last evaluation; -1 = none yet."""
@@ -141,7 +141,8 @@ class Session:
         """Row 0: the model before training. `probed`: tokens the publication cost."""
         row: dict[str, Any] = {"step": 0, **dict.fromkeys(EMPTY), **self._prove(probed), **self._evaluation(due=True)}
         row |= {"tasks_dropped": {"prompt_too_long": self.parts.dropped} if self.parts.dropped else {}}
-        row |= {"prompts_cut": len(self.parts.renderer.cut), **self._faults(Counter())}
+        self.faults.of_the_rest()
+        row |= {"prompts_cut": len(self.parts.renderer.cut), **self.faults.row()}
         self._commit(row, None, None, 0.0)
 
     def _step(self) -> None:
@@ -154,7 +155,7 @@ class Session:
         batch, progress = round_.ready(), self.budget.progress
         groups = list(round_.groups.values())
         self.ledger.settle_round(groups, dict(round_.failed), round_.failed_context, round_.booked, round_.failed_steps)
-        faults = self._lost()
+        self.faults.of_a_round()
         self.ledger.add(Cost(scored=self.parts.engine.usage().scored - scored))
         row: dict[str, Any] = {"step": self.step + 1, **step_metrics(groups, round_.decisions)}
         row |= parked_metrics(groups, round_.number, round_.view.version)
@@ -174,7 +175,8 @@ class Session:
         self.step, self.round = self.step + 1, self.round + 1
         self._decide_end(round_)
         row |= self._evaluation(due=bool(self.ended) or self._due())
-        row |= self._faults(faults)
+        self.faults.of_the_rest()
+        row |= self.faults.row()
         row |= {
             "seconds_rounds": round(generated - started, 4),
             "seconds_training": round(trained - generated, 4),
@@ -191,22 +193,6 @@ class Session:
         parts, over = self.parts, self.budget.over(self.step, self.recipe.budget.steps)
         view = View(self.round, self.version, parts.seed, parts.slots.posterior, parts.slots.memory, over)
         return Round(self.round, parts.slots, parts.round_settings, view, self.budget, parts.renderer, parts.stop)
-
-    def _lost(self) -> Counter[str]:
-        """What the engine lost in a round, booked as generated for nothing; faults by kind."""
-        lost = losses_of(self.parts.engine)
-        if lost is None:
-            return Counter()
-        self.budget.lose(self.ledger.lose(lost.tokens))
-        return Counter(lost.faults)
-
-    def _faults(self, before: Counter[str]) -> dict[str, Any]:
-        """Faults of the engine in this step, `before` those of its round; what else was lost was lost in publication or evaluation."""
-        lost = losses_of(self.parts.engine)
-        if lost is None:
-            return {}
-        self.ledger.add(Cost(evaluated=sum(lost.tokens.values())))
-        return {"engine_faults": dict(before + Counter(lost.faults))}
 
     def _publish(self) -> int:
         """Serve the trainer's weights; returns the tokens by which several processes proved that they all do."""
