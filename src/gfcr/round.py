@@ -200,15 +200,19 @@ class Round(Parks):
             elif not self._generate(group, allocation.n, allocation.reason, help_ is not None):
                 self._close_group(group, "budget: no further rollout fits")
 
-    def _generate(self, group: Group, n: int, reason: str, helped: bool) -> int:
-        """Ask for n rollouts of a group; returns how many were asked for (0 = the budget has room for none)."""
+    def _generate(self, group: Group, n: int, reason: str, helped: bool) -> bool:
+        """Ask for n rollouts of a group; False when the budget has room for none. Where guidance asked and has nothing that could be
+        said, the group closes."""
         bases = self._bases(group, self._work[group.id], n, helped)
+        if not bases:
+            self._close_group(group, "no_help: nothing of it fits or can be written")
+            return True
         how = self.slots.configure.configure(group, self.view)
         asked = self._ask_all(group, bases, how)
         group.planned += asked
         group.stage += 1
         self._decide("allocate", group.id, "sample", reason, group, n=asked)
-        return asked
+        return asked > 0
 
     def _help(self, group: Group) -> Allocation | None:
         """Rollouts that guidance asks for where the allocator would close the group."""
@@ -285,8 +289,16 @@ class Round(Parks):
         self.phase = Phase.SCORE
 
     def _inject(self, group: Group, augment: Augment) -> None:
-        for injection in augment.augment(group, self.view):
-            artifact = injection.artifact
+        try:
+            injections = augment.augment(group, self.view)
+        except DataError as error:  # a solution with characters that the model does not have
+            self._decide("augment", group.id, "leave_out", f"unreadable: {error.what}", group)
+            return
+        for injection in injections:
+            artifact, longest = injection.artifact, self.settings.max_context
+            if artifact.rollout is not None and longest is not None and (n := path_length(artifact.rollout.path)) > longest:
+                self._decide("augment", group.id, "leave_out", f"too_long: {n} tokens, the model takes {longest}", group)
+                continue
             if artifact.rollout is None or (injected := derive_id("injected", group.id, artifact.id)) in group.members:
                 continue
             member = Member(

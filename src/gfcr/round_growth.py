@@ -13,6 +13,7 @@ from dataclasses import replace
 from gfcr.asks import Answered, Ask, Failed, GenerateAsk, Generated, JudgeAsk, Judged, PlayAsk, ScoreAsk, Scored
 from gfcr.context import Configuration, Seed, Stream, View
 from gfcr.engine.contract import Request, ScoreItem, StopSpec
+from gfcr.errors import DataError
 from gfcr.filter.admission import leave, replace_member
 from gfcr.generate.growth import (
     Leaf,
@@ -58,12 +59,16 @@ class Generating(InFlight):
     # ---- bases and independent streams -------------------------------------------------------------------------
 
     def _bases(self, group: Group, work: Work, n: int, helped: bool = False) -> list[Path]:
-        """The context of each of n rollouts: the prompt, and what the seed slot puts after it (or in its place) where it fits.
-        `helped`: they are those that guidance itself asked for."""
+        """The context of each of n rollouts: the prompt, and what the seed slot puts after it (or in its place) where it fits and the
+        tokenizer can write it. `helped`: they are those that guidance itself asked for, and without it there are none."""
         seeder = self.slots.seed
         if seeder is None:
             return [work.prompt] * n
-        seeds = (getattr(seeder, "guide", seeder.seed) if helped else seeder.seed)(group, n, self.view)
+        try:
+            seeds = (getattr(seeder, "guide", seeder.seed) if helped else seeder.seed)(group, n, self.view)
+        except DataError as error:  # a solution, say, with characters that the model does not have
+            self._decide("seed", group.id, "leave_out", f"unreadable: {error.what}", group)
+            seeds = [None] * n
         if len(seeds) != n:
             raise ValueError(
                 f"generate.seed gave {len(seeds)} seeds for {n} rollouts of group {group.id}; give one each, or None"
@@ -83,7 +88,8 @@ class Generating(InFlight):
                     self._decide("seed", group.id, "condition", seed.reason, group)
             if seed is not None:
                 told.add(seed)
-            bases.append(base)
+            if not helped or base is not work.prompt:
+                bases.append(base)
         return bases
 
     def _room_for(self, base: Path, seed: Seed) -> bool:

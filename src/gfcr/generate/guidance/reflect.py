@@ -14,11 +14,11 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from gfcr.context import Build, Configuration, View, Words
-from gfcr.errors import ConfigError
+from gfcr.errors import ConfigError, DataError
 from gfcr.filter.steps import STEP_KINDS
 from gfcr.filter.steps import WRONG as BELOW
 from gfcr.generate.dialogue import Dialogue
-from gfcr.generate.growth import Copied, Leaf, Look, Lost, Outcome, Piece, Sample, Seen, Want
+from gfcr.generate.growth import Copied, Leaf, Look, Lost, Note, Outcome, Piece, Sample, Seen, Want
 from gfcr.generate.guidance.leaks import answers, question_of, redacted
 from gfcr.generate.guidance.second import AUTHOR, Talk, alone, moved, silent, talk_of
 from gfcr.generate.shown import said_by
@@ -221,17 +221,27 @@ class Reflecting(Copied):
         yield Leaf(name, piece.path, piece.stop, (name,), seed=piece.seed, judged=signals, in_baseline=s.first, in_loss=s.first)
         if signals.correct is not False:
             return
-        base = self.plan.bases[int(name)]
-        text = self.plan.said(s.ask if s.reflection else s.again, signals, piece.path)
         told_name = f"{piece.path[-1].id}.told"
-        talk: Dialogue | None = None
-        if s.keep_attempt:
-            begun = self.plan.talk(self.plan.task, base).grown(piece.path, piece.stop)
-            talk = begun.heard([said_by("user", text)], AUTHOR, told_name)
-        asked = talk.path if talk is not None else self.plan.anew(base, text, told_name)
+        try:
+            asked, talk = self._asked(name, signals, told_name)
+        except DataError as error:
+            if s.feedback != "evidence":
+                raise  # the settings' own words
+            yield Note("leave_out", f"unreadable: no second attempt after {name}: {error.what}")
+            return
         for j in range(s.retries):
             self.seconds[f"{name}.s{j}"] = _Second(name, asked, talk, (name,) if s.keep_attempt else ())
             yield self._sample(f"{name}.r{j}", asked, s.reflection) if s.reflection else self._sample(f"{name}.s{j}", asked)
+
+    def _asked(self, name: str, signals: Signals, told_name: str) -> tuple[Path, Dialogue | None]:
+        """What a second attempt goes on from. Raises DataError for words that the tokenizer cannot write."""
+        piece, s, base = self.firsts[name], self.plan.settings, self.plan.bases[int(name)]
+        text = self.plan.said(s.ask if s.reflection else s.again, signals, piece.path)
+        if not s.keep_attempt:
+            return self.plan.anew(base, text, told_name), None
+        begun = self.plan.talk(self.plan.task, base).grown(piece.path, piece.stop)
+        talk = begun.heard([said_by("user", text)], AUTHOR, told_name)
+        return talk.path, talk
 
     def _reflected(self, piece: Piece) -> list[Want]:
         name = piece.name.replace(".r", ".s")
