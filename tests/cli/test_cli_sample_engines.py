@@ -13,6 +13,7 @@ from front import Front
 from real_runs import create
 
 from gfcr.recipe import load
+from gfcr.run.directory import RunDirectory
 from gfcr.run.one_run import recipe_of, trained_parts
 from gfcr.run.one_task import Standing, find_task, sample_task
 from gfcr.run.session import Session
@@ -52,11 +53,21 @@ def test_over_http_every_token_is_the_servers(cli):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A run of three steps, its last checkpoint two steps old."""
+    """A run that was stopped after two steps, its last checkpoint two steps old."""
     path = tmp_path_factory.mktemp("runs") / "run"
-    session = create(path, "budget.steps=2", "run.checkpoint_every=4", "train.lr=3e-3", "evaluate.limit=4")
-    session.run()
+    session = create(path, "budget.steps=4", "run.checkpoint_every=4", "train.lr=3e-3", "evaluate.limit=4")
+
+    def stop(row):
+        if row["step"] == 2:
+            raise KeyboardInterrupt
+
+    session.progress = stop
+    with pytest.raises(KeyboardInterrupt):
+        session.run()
     session.directory.close()
+    with RunDirectory.read(path) as stopped:
+        point = stopped.resume_point()
+        assert point.step == 2 and len(point.batches) == 2
     return path
 
 
@@ -103,8 +114,6 @@ def test_a_changed_recipe_keeps_the_weights_and_says_what_it_left_out(cli, run):
 
 def test_a_directory_without_weights(cli, run, tmp_path):
     assert "a directory, not a recipe" in cli.error("sample", tmp_path, "--task", "0")
-    from gfcr.run.directory import RunDirectory
-
     recipe = load("grpo")
     RunDirectory.create(tmp_path / "new", {"recipe": recipe.frozen(), "seed": 0, "hash": recipe.hash(), "tasks": {}}).close()
     assert "has no weights to sample from: nothing was committed yet" in cli.error("sample", tmp_path / "new", "--task", "0")

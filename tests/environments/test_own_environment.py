@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gfcr.build import facts
+from gfcr.build import facts, preflight
 from gfcr.context import Build
 from gfcr.domains.programs.pools import load_pool as lab_pool
 from gfcr.domains.tools.pools import MAKERS, load_pool
@@ -15,18 +15,27 @@ from gfcr.environments.host import Host
 from gfcr.environments.making import reader
 from gfcr.environments.settings import HostSettings
 from gfcr.errors import ConfigError
-from gfcr.recipe import parse
+from gfcr.recipe import load, parse
 from gfcr.registry import INDEX, Slot, find, settings_of
+from gfcr.run.one_task import find_task, sample_task, sampling_parts
+from gfcr.run.session import Session
 from gfcr.settings import MethodRef
-from gfcr.types import Task
+from gfcr.types import StopReason, Task
 from sandbox_cases import needs_sandbox
 
 PAGE = Path(__file__).parents[2] / "docs" / "environments.md"
 
 
+def block(language, holds):
+    """The block of the page that holds this text."""
+    found = re.findall(rf"```{language}\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    (code,) = [text for text in found if holds in text]
+    return code
+
+
 @pytest.fixture
 def place(tmp_path):
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    code = block("python", "class Thing")
     (tmp_path / "my_env.py").write_text(code)
     return f"{tmp_path}/my_env.py:Thing"
 
@@ -57,6 +66,35 @@ def test_a_class_in_a_file_is_named_in_a_recipe_and_played(place):
     ]
     assert out[1].step.invalid.startswith("no_number") and out[4].step.terminated
     assert [o.verdict.correct for o in out[6:]] == [True, False]
+
+
+def test_the_least_environment_of_the_page_is_sampled_and_trained_by_its_recipe(tmp_path):
+    code = block("python", "class Digits")
+    assert len(code.splitlines()) <= 34  # thirty and blank lines
+    (tmp_path / "digits.py").write_text(code)
+    (tmp_path / "digits.toml").write_text(block("toml", "digits.py:Digits"))
+    recipe = load(tmp_path / "digits.toml", ["budget.steps=1", "control.groups=4", "evaluate.limit=2", "train.lr=1e-3"])
+    with sampling_parts(recipe, 0) as parts:
+        members = list(sample_task(parts, find_task(parts, "0")).group.members.values())
+    assert len(members) == 4 and {str(m.rollout.stop) for m in members} <= {"env_terminated", "env_truncated"}
+    for member in members:
+        said, digit = re.fullmatch(r"(\[.*\]), it was (\d)", member.signals.verdict.evidence).groups()
+        assert member.signals.correct == (said.strip("[]").split(", ")[-1] == digit)
+        assert member.signals.correct == (member.rollout.stop is StopReason.ENV_TERMINATED)
+    session = Session.create(recipe, 0, tmp_path / "run")
+    assert session.run() == "steps"
+    assert session.ledger.total.env_steps > 4 and not session.ledger.stops["failed"]
+    session.directory.close()
+
+
+def test_a_class_without_its_methods_is_refused_by_their_names(tmp_path):
+    code = (
+        block("python", "class Digits").replace("class Digits(Simple)", "class Digits").replace("def verify", "def verify_it")
+    )
+    (tmp_path / "digits.py").write_text(code)
+    (tmp_path / "digits.toml").write_text(block("toml", "digits.py:Digits"))
+    with pytest.raises(ConfigError, match=r"(?s)class Digits has no tools, verify, fragments, close.*inherit gfcr"):
+        preflight(load(tmp_path / "digits.toml"))
 
 
 def test_an_environment_that_nobody_plays_is_refused_with_the_remedy():

@@ -17,7 +17,7 @@ import numpy as np
 
 from gfcr.types import ArtifactKind, Message, Task, ToolCall, Verdict
 
-__all__ = ["Environment", "EnvironmentFault", "Fragment", "Said", "Step", "ToolCall"]
+__all__ = ["METHODS", "Environment", "EnvironmentFault", "Fragment", "Said", "Simple", "Step", "ToolCall"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +130,33 @@ class Environment(Protocol):
 
     def close(self) -> None:
         """Let go of processes and files; may be called twice."""
+
+
+class Simple:
+    """What an environment of one's own may leave out, to be inherited: it offers no tools, keeps no fragments, cannot go back, and holds
+    nothing that must be let go of. `reset`, `step`, `verify`, `name` and `version` stay its own."""
+
+    deterministic = True
+    snapshots = False
+
+    def tools(self, task: Task) -> tuple[str, ...]:
+        return ()
+
+    def fragments(self) -> Sequence[Fragment]:
+        return ()
+
+    def snapshot(self) -> bytes:
+        raise EnvironmentFault("no_snapshots", f"{type(self).__name__} cannot say its state")
+
+    def restore(self, task: Task, snapshot: bytes) -> None:
+        raise EnvironmentFault("no_snapshots", f"{type(self).__name__} cannot go on from a state")
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
+
+METHODS = ("tools", "reset", "step", "verify", "fragments", "close")
+"""What no environment can do without; with `snapshots` it has `snapshot` and `restore`, too."""
 
 
 def _wrong(name: str, value: object, wanted: str) -> TypeError:

@@ -20,9 +20,10 @@ from typing import Any
 
 from gfcr.context import Build
 from gfcr.environments.acts import Act, Acted, Branch, Reset
-from gfcr.environments.contract import Environment
+from gfcr.environments.contract import METHODS, Environment
 from gfcr.environments.sessions import Kept, Make, Session, awaited, ends, inline, kept_of, let_go, perform
 from gfcr.environments.settings import HostSettings
+from gfcr.errors import ConfigError
 from gfcr.registry import FrozenModel, Method
 from gfcr.types import Task
 
@@ -103,6 +104,16 @@ class Host:
         ConfigError for what cannot work."""
         assert method.cls is not None
         kind: Any = method.cls
+        needed = (
+            ()
+            if hasattr(kind, "maker")
+            else (*METHODS, *(("snapshot", "restore") if getattr(kind, "snapshots", False) else ()))
+        )
+        if lacks := [name for name in needed if not hasattr(kind, name)]:
+            raise ConfigError(
+                f"generate.environment {method.name!r}: the class {kind.__name__} has no {', '.join(lacks)}",
+                "write them, or inherit gfcr.environments.contract.Simple, which has what most can leave out",
+            )
         maker = kind.maker(settings, build) if hasattr(kind, "maker") else lambda: kind(settings, build)
         host = host or HostSettings()
         return cls(maker, host.seconds, host.workers)
