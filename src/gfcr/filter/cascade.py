@@ -39,7 +39,7 @@ class _Case:
 
     task: Task
     rollout: Rollout
-    text: str
+    read: Callable[[Rollout], str]
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
     """Verifiers asked, without those asked only to measure others."""
@@ -47,6 +47,14 @@ class _Case:
     """The gate or verifier whose word counts; empty = none decided."""
     open: bool = True
     given: Given = NOTHING
+    _text: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The policy's own text, read when somebody first judges it: an environment's verdict needs none."""
+        if self._text is None:
+            self._text = self.read(self.rollout)
+        return self._text
 
 
 class Cascade:
@@ -81,7 +89,7 @@ class Cascade:
     ) -> list[Signals]:
         """Signals of each, in order. Not `training` (held-out evaluation): nothing is escalated, no budget limits, and the cost is booked
         apart. `given`: what an environment said of a rollout, by its id; its verdict speaks through the verifier `environment`."""
-        cases = [_Case(task, r, own_text(r, self.decode, self.stops, self.keep_stop)) for task, r in items]
+        cases = [_Case(task, rollout, self._read) for task, rollout in items]
         for case in cases if given else ():
             case.given = (given or {}).get(case.rollout.id, NOTHING)
         for gate in self.gates:
@@ -104,6 +112,9 @@ class Cascade:
             if case.given.steps:
                 out[i] = replace(out[i], steps=(*out[i].steps, *case.given.steps))
         return [with_evidence(signals, case.rollout, self.decode) for signals, case in zip(out, cases)]
+
+    def _read(self, rollout: Rollout) -> str:
+        return own_text(rollout, self.decode, self.stops, self.keep_stop)
 
     def close(self) -> None:
         """End child processes of verifiers that run in one."""

@@ -169,10 +169,10 @@ class Codec:
         """Text without control tokens: what a verifier reads."""
         return self._decode(ids, True)
 
-    def text_after(self, context: np.ndarray, ids: np.ndarray) -> str:
+    def text_after(self, context: list[int], ids: list[int]) -> str:
         """Text of `ids` as they stand after `context`: a leading space stays."""
-        tail = context[-_CONTEXT:].tolist()
-        before, whole = self.text(tail), self.text(tail + ids.tolist())
+        tail = context[-_CONTEXT:]
+        before, whole = self.text(tail), self.text(tail + ids)
         return whole[len(before) :] if whole.startswith(before) else self.text(ids)
 
     # ---- the tokenizer behind it -------------------------------------------------------------------------------

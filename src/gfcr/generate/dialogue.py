@@ -73,10 +73,10 @@ def continued(known: Path, path: Path, turn: int) -> tuple[Path, tuple[Node, ...
 
 def answer_text(codec: Codec, known: Path, new: Path) -> str:
     """Text of an answer's nodes after `known`, without the control token that ended it."""
-    ids = path_ids(new)
-    if len(ids) and int(ids[-1]) in codec.control_ids:
-        ids = ids[:-1]
-    return codec.cleaned(codec.text_after(_last_ids(known), ids)) if len(ids) else ""
+    ids = path_ids(new).tolist()
+    if ids and ids[-1] in codec.control_ids:
+        ids.pop()
+    return codec.cleaned(codec.text_after(_last_ids(known), ids)) if ids else ""
 
 
 def observation(path: Path, ids: Sequence[int], turn: int, author: str, template: str | None, id: str) -> Node:
@@ -92,13 +92,11 @@ def tally(path: Path) -> dict[SegmentKind, int]:
     return dict(out)
 
 
-def _last_ids(path: Path) -> np.ndarray:
-    """int32: the last few tokens, found without joining the whole path."""
-    parts: list[np.ndarray] = []
-    missing = _TAIL
+def _last_ids(path: Path) -> list[int]:
+    """The last few tokens, found without joining the whole path."""
+    found: list[int] = []
     for node in reversed(path):
-        parts.append(node.segment.ids[-_TAIL:])
-        missing -= len(parts[-1])
-        if missing <= 0:
+        found = node.segment.ids[len(found) - _TAIL :].tolist() + found
+        if len(found) >= _TAIL:
             break
-    return np.concatenate(parts[::-1])[-_TAIL:] if parts else np.empty(0, np.int32)
+    return found
