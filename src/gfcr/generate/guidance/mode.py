@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from gfcr.context import Build, Seed, View
-from gfcr.errors import ConfigError, DataError
+from gfcr.errors import ConfigError
 from gfcr.generate.slots import Settled
 from gfcr.generate.words import words_of, writable
 from gfcr.registry import Faithfulness, FrozenModel, Slot, method
@@ -66,10 +66,7 @@ class Mode:
         return [quiet if math.floor((i + 1) * s.share) > math.floor(i * s.share) else think for i in range(first, first + n)]
 
     def _seed(self, name: str, text: str, share: float, limit: int | None) -> Seed:
-        try:
-            ids = words_of(self.build, "generate.seed 'mode'").after(text)
-        except DataError as error:  # the setting's fault, and no task's
-            raise ConfigError(f"generate.seed 'mode': {name} = {text!r}: {error.what}", error.remedy) from None
+        ids = words_of(self.build, "generate.seed 'mode'").after(text)
         if not len(ids):
             raise ConfigError(f"generate.seed 'mode': {name} = {text!r} has no tokens", "give a text of one token or more")
         author = f"{AUTHOR}:{name}"
