@@ -69,6 +69,8 @@ def test_numpy_scalars_and_lists_are_taken():
         ("status", "right"),
         ("score", "1"),
         ("score", True),
+        ("score", 1e300),
+        ("score", math.nan),
         ("correct", "yes"),
         ("correct", 1),
         ("evidence", b"x"),

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from gfcr.types import ArtifactKind, Message, Task, ToolCall, Verdict
+from gfcr.types.signals import MOST_SCORE
 
 __all__ = ["METHODS", "Environment", "EnvironmentFault", "Fragment", "Said", "Simple", "Step", "ToolCall"]
 
@@ -32,10 +33,6 @@ class Said:
     """Why a call in it could not be read (`bad_json: ...`); empty when all could."""
     agent: str = ""
     """Which agent said it; empty where there is one."""
-
-
-MOST_REWARD = 1e30
-"""Rewards beyond it are no numbers that a batch (float32) could add up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +60,7 @@ class Step:
 
     def __post_init__(self) -> None:
         reward = self.reward
-        if reward is not None and (type(reward) is not float or not -MOST_REWARD < reward < MOST_REWARD):
+        if reward is not None and (type(reward) is not float or not -MOST_SCORE < reward < MOST_SCORE):
             object.__setattr__(self, "reward", _reward(reward))
         if self.messages != ():
             object.__setattr__(self, "messages", _messages(self.messages))
@@ -166,7 +163,7 @@ def _wrong(name: str, value: object, wanted: str) -> TypeError:
 def _reward(value: Any) -> float:
     if not isinstance(value, Real):
         raise _wrong("reward", value, "a number, or None for no reward")
-    if not -MOST_REWARD < value < MOST_REWARD:  # type: ignore[operator]
+    if not -MOST_SCORE < value < MOST_SCORE:  # type: ignore[operator]
         raise ValueError(f"Step.reward is {ascii(value)[:60]}; give a finite number, or None for no reward")
     return float(value)
 

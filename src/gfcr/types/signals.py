@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+
+MOST_SCORE = 1e30
+"""Scores and rewards beyond it are no numbers that a batch (float32) could add up."""
 
 
 class Status(StrEnum):
@@ -62,7 +64,7 @@ class Verdict:
             )
         if (self.status is Status.SCORED) != (self.score is not None):
             raise ValueError(f"verdict of {self.verifier}: status {self.status} with score {self.score}")
-        if self.score is not None and not math.isfinite(self.score):
+        if self.score is not None and not abs(self.score) < MOST_SCORE:
             raise ValueError(f"verdict of {self.verifier}: the score is {self.score}; an undecided answer is UNSCORABLE")
 
 
