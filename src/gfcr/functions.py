@@ -81,6 +81,12 @@ def place_of(function: Callable[..., Any]) -> str:
     return f"{module}:{name}"
 
 
+def place_of_class(cls: type) -> str:
+    """Where a class stands, for a message: `file.py:Class`, or `package.module:Class`; found again or not."""
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None) if cls.__module__.startswith(_PREFIX) else None
+    return f"{Path(file).name if file else cls.__module__}:{cls.__qualname__}"
+
+
 def code_hash(place: str) -> str:
     """Digest of the file the place stands in (what that file imports is not part of it)."""
     where, _ = split_place(place)

@@ -15,6 +15,7 @@ from gfcr.context import Configuration, Seed, Stream, View
 from gfcr.engine.contract import Request, ScoreItem, StopSpec
 from gfcr.errors import DataError
 from gfcr.filter.admission import leave, replace_member
+from gfcr.generate.given import seeds_of, streams_of
 from gfcr.generate.growth import (
     Leaf,
     Look,
@@ -65,14 +66,10 @@ class Generating(InFlight):
         if seeder is None:
             return [work.prompt] * n
         try:
-            seeds = (getattr(seeder, "guide", seeder.seed) if helped else seeder.seed)(group, n, self.view)
+            seeds = seeds_of(seeder, "guide" if helped and hasattr(seeder, "guide") else "seed", group, n, self.view)
         except DataError as error:  # a solution, say, with characters that the model does not have
             self._decide("seed", group.id, "leave_out", f"unreadable: {error.what}", group)
             seeds = [None] * n
-        if len(seeds) != n:
-            raise ValueError(
-                f"generate.seed gave {len(seeds)} seeds for {n} rollouts of group {group.id}; give one each, or None"
-            )
         told: set[Seed] = set()
         bases = []
         for seed in seeds:
@@ -119,7 +116,7 @@ class Generating(InFlight):
         """Ask for one rollout per base; returns how many the budget let through."""
         topology = self.slots.topology
         if not isinstance(topology, GrowingTopology):
-            return sum(self._ask_stream(group, stream) for stream in topology.streams(group, bases, how, self.view))
+            return sum(self._ask_stream(group, stream) for stream in streams_of(topology, group, bases, how, self.view))
         work = self._work[group.id]
         growth = topology.grow(group, bases, how, self.view)
         work.growing = Growing(growth, group.stage)
