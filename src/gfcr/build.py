@@ -72,8 +72,8 @@ class Parts(RolloutParts):
     trainer: Trainer
 
 
-def facts(recipe: Recipe) -> Facts:
-    """What the composition check reads of a recipe."""
+def facts(recipe: Recipe, trains: bool = True) -> Facts:
+    """What the composition check reads of a recipe. `trains`: something learns from what is sampled."""
     return Facts(
         recipe.methods(),
         recipe.k,
@@ -91,12 +91,13 @@ def facts(recipe: Recipe) -> Facts:
         recipe.loss.packed,
         recipe.generate.partial,
         recipe.generate.stop_strings,
+        trains,
     )
 
 
-def check_recipe(recipe: Recipe) -> list[Finding]:
-    """All reasons why the recipe's parts do not go together; empty = it composes. Needs no model and no tasks."""
-    findings = check(facts(recipe))
+def check_recipe(recipe: Recipe, trains: bool = True) -> list[Finding]:
+    """All reasons why the recipe's parts do not go together; empty = it composes. Needs no model and no tasks. `trains`: as in `facts`."""
+    findings = check(facts(recipe, trains))
     if recipe.budget.tokens is None and recipe.budget.steps is None:
         findings.append(Finding("no_budget", "neither budget.tokens nor budget.steps limits the run", "set budget.tokens"))
     if recipe.control.min_groups is not None and recipe.control.min_groups > recipe.control.groups:
@@ -171,9 +172,9 @@ def _rates_of_strangers(recipe: Recipe) -> list[Finding]:
     ]
 
 
-def refuse(recipe: Recipe) -> None:
-    """Raise ConfigError with every finding when the recipe does not compose."""
-    findings = check_recipe(recipe)
+def refuse(recipe: Recipe, trains: bool = True) -> None:
+    """Raise ConfigError with every finding when the recipe does not compose. `trains`: as in `facts`."""
+    findings = check_recipe(recipe, trains)
     if len(findings) == 1:
         raise ConfigError(f"the recipe {recipe.name!r} does not compose: {findings[0].why}", findings[0].remedy)
     if findings:

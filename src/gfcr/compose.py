@@ -39,6 +39,8 @@ class Facts:
     """One row per group, its prompt once."""
     partial: PartialSettings | None = None
     stop_strings: tuple[str, ...] = ()
+    trains: bool = True
+    """False where answers are looked at and nothing learns from them (`gfcr sample`)."""
 
     def having(self, trait: str) -> list[str]:
         """Methods with this trait, always or under their settings."""
@@ -155,8 +157,8 @@ def injection_without_store(facts: Facts) -> Finding | None:
 
 @rule
 def truncated_without_processed(facts: Facts) -> Finding | None:
-    if not facts.truncated or "processed_logprobs" in facts.engine_features:
-        return None
+    if not facts.truncated or facts.engine_features & {"processed_logprobs", "text_only"}:
+        return None  # answers that are text have none at all
     return Finding(
         "truncated_without_processed",
         f"{facts.truncating} truncates sampling (top-p, top-k, min-p or bans), and the engine "

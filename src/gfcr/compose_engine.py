@@ -2,30 +2,50 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gfcr.compose import Facts, Finding, rule
 
 
 @rule
 def eval_only_engine(facts: Facts) -> Finding | None:
-    if "text_only" not in facts.engine_features:
+    if not facts.trains or "text_only" not in facts.engine_features:
         return None
     return Finding(
         "eval_only_engine",
         f"the engine {facts.engine!r} gives text without token ids: what we would make of it are not the tokens that were sampled, and "
         "they have no log-probabilities, so its answers can be judged and not trained on",
-        "use an endpoint that gives token ids (vLLM does), or the engine embedded",
+        'to train, use engine.name = "vllm" or "embedded"; to look at its answers, `gfcr sample`',
     )
 
 
 @rule
 def engine_without_weights(facts: Facts) -> Finding | None:
-    if "token_ids" not in facts.engine_features or "weights" in facts.engine_features:
+    if not facts.trains or "token_ids" not in facts.engine_features or "weights" in facts.engine_features:
         return None
     return Finding(
         "engine_without_weights",
         f"the engine {facts.engine!r} takes no weights: after the first step it would sample from a policy that is no longer the one in "
         "training",
-        'use engine.name = "vllm" or "embedded"; from Python, gfcr.engine.http.openai serves a policy that somebody else updates',
+        'to train, use engine.name = "vllm" or "embedded"; to look at its answers, `gfcr sample`; from Python, '
+        "gfcr.engine.http.openai.OpenAiEngine serves a policy that somebody else updates",
+    )
+
+
+@rule
+def law_over_text(facts: Facts) -> Finding | None:
+    """What a text endpoint is asked for: temperature and top-p."""
+    if "text_only" not in facts.engine_features:
+        return None
+    methods = [who for trait in ("truncates", "penalises", "lays out laws") for who in facts.having(trait)]
+    beyond = replace(facts.sampling, top_p=1.0, id="")
+    if not methods and not beyond.truncated and not beyond.penalised:
+        return None
+    who = methods[0] if methods else "generate.sampling"
+    return Finding(
+        "law_over_text",
+        f"{who} has more than temperature and top-p, and an endpoint of texts is asked for no other law",
+        f"keep top_k = 0, min_p = 0, no bans and no penalties in {who}, or use the engine embedded",
     )
 
 

@@ -51,6 +51,30 @@ def test_over_http_every_token_is_the_servers(cli):
     assert front.url in said
 
 
+@pytest.mark.parametrize("ids", [True, False])
+def test_an_endpoint_whose_weights_are_somebody_elses_is_sampled_and_never_trained(cli, ids, tmp_path):
+    front = Front()
+    try:
+        http = f'{{urls = ["{front.url}"], pause = 0.01, token_ids = {str(ids).lower()}}}'
+        over = ["--set", "engine.name=openai", "--set", f"engine.http={http}"]
+        found = cli.json(*TASK, *over, "--tokens")
+        nodes = [node for node in found["nodes"] if node["kind"] == "action"]
+        assert len(found["rollouts"]) == 4 and all(node["tokens"] for node in nodes)
+        assert {r["correct"] for r in found["rollouts"]} == {True, False}  # both, with this seed
+        for one in [*(r["logprob"] for r in found["rollouts"]), *(n["logprobs"] for n in nodes)]:
+            assert (one is not None) == ids
+        shown = cli(*TASK, *over, "--tokens").stdout
+        assert ("log-probability not known" in shown) == (not ids) and "nan" not in shown
+        said = cli.error("run", "grpo", "--out", tmp_path / "run", *over)
+        assert "`gfcr sample`" in said and ("takes no weights" in said) == ids
+        if not ids:
+            said = cli.error(*TASK, *over, "--set", "generate.sampling.top_k=5")
+            assert "asked for no other law" in said
+            assert cli.json(*TASK, *over, "--set", "generate.sampling.top_p=0.9")["rollouts"]
+    finally:
+        front.kill()
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A run that was stopped after two steps, its last checkpoint two steps old."""

@@ -14,7 +14,7 @@ from rich.console import Console, ConsoleOptions
 from rich.text import Text
 from rich.tree import Tree
 
-from gfcr.cli.sampled_data import own_logprob
+from gfcr.cli.sampled_data import known, own_logprob
 from gfcr.cli.shown import visible
 from gfcr.report.samples import worth
 from gfcr.run.one_task import Sampled
@@ -123,7 +123,7 @@ class _Drawing:
     def _say(self, label: _Label, member: Member, segment: Segment) -> None:
         style = STYLES[segment.kind]
         text = Text(style=style)
-        if self.tokens and segment.logprobs is not None:
+        if self.tokens and segment.logprobs is not None and known(segment):
             for i, logprob in zip(segment.ids, segment.logprobs):
                 text.append(visible(self.decode(np.asarray([i])))).append(f"[{logprob:.2f}] ", style="dim")
         else:
@@ -202,7 +202,7 @@ def _end(member: Member) -> Text:
         "waits for the next round" if str(rollout.stop) == "parked" else f"ended by {str(rollout.stop).replace('_', ' ')}"
     )
     logprob = own_logprob(member)
-    facts.append(f"log-probability {'–' if logprob is None else format(logprob, '.2f')}")
+    facts.append(f"log-probability {'not known' if logprob is None else format(logprob, '.2f')}")
     if member.role is not Role.FRESH:
         facts.append(str(member.role))
     if member.drop is not None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from gfcr.report.samples import worth
 from gfcr.run.one_task import Sampled
-from gfcr.types import Cost, Member, Node
+from gfcr.types import Cost, Member, Node, Segment
 
 Decode = Callable[[np.ndarray], str]
 
@@ -62,7 +62,7 @@ def _node(node: Node, decode: Decode, tokens: bool) -> dict[str, Any]:
     more: dict[str, Any] = {}
     if tokens:
         more["ids"] = segment.ids.tolist()
-        more["logprobs"] = None if segment.logprobs is None else segment.logprobs.tolist()
+        more["logprobs"] = segment.logprobs.tolist() if segment.logprobs is not None and known(segment) else None
     return {
         "id": node.id,
         "parent": node.parent,
@@ -109,9 +109,15 @@ def own_cost(member: Member) -> dict[str, int | float]:
     }
 
 
+def known(segment: Segment) -> bool:
+    """Whether every token's log-probability is."""
+    return segment.logprobs is not None and bool(np.isfinite(segment.logprobs).all())
+
+
 def own_logprob(member: Member) -> float | None:
     """Of all the policy wrote; None where it is not known."""
     parts = [s.logprobs for s in member.rollout.actions()]
     if not parts or any(p is None for p in parts):
         return None
-    return float(sum(np.sum(p) for p in parts if p is not None))
+    found = float(sum(np.sum(p) for p in parts if p is not None))
+    return found if np.isfinite(found) else None  # an endpoint of texts tells none

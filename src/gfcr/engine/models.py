@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from importlib import resources
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from gfcr.engine.smollm2 import smollm2_directory
@@ -47,6 +48,21 @@ def load_model(path: str | Path, device: str = "cpu", dtype: str = "float32") ->
             f"the model cannot be put on the device {device!r}: {_brief(error)}",
             "set train.device and engine.device to one that this machine and this build of torch have, e.g. cpu",
         ) from error
+
+
+def load_ends(path: str | Path) -> Any:
+    """Something that has a model's `generation_config`, without its weights: for models that run elsewhere. Raises ConfigError."""
+    from transformers import AutoConfig, GenerationConfig
+
+    check_directory(path, "config.json", "model")
+    try:
+        if (Path(path) / "generation_config.json").is_file():
+            found = GenerationConfig.from_pretrained(str(path), local_files_only=True)
+        else:
+            found = GenerationConfig.from_model_config(AutoConfig.from_pretrained(str(path), local_files_only=True))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"the model in {str(path)!r} cannot be read: {_brief(error)}", _SAVE_MODEL) from error
+    return SimpleNamespace(generation_config=found)
 
 
 def load_tokenizer(path: str | Path) -> Any:

@@ -91,16 +91,18 @@ class Sampled:
 def sampling_parts(recipe: Recipe, seed: int) -> Iterator[RolloutParts]:
     """What generates and judges, without a trainer; the model is the recipe's as it stands. Raises ConfigError, DataError or
     MissingExtra like a run."""
-    refuse(recipe)
+    refuse(recipe, trains=False)
     loaded = load_tasks(recipe.tasks)
-    from gfcr.engine.models import load_model, load_tokenizer  # torch
+    from gfcr.engine.models import load_ends, load_model, load_tokenizer  # torch
 
     place = model_path(recipe.model.path)
     tokenizer = load_tokenizer(place)
     decode = TokenizerRenderer(tokenizer).decoder()
-    model = load_model(place, recipe.engine.device, recipe.engine.dtype)
-    embedded = recipe.engine.name == "embedded"
-    engine = embedded_engine(recipe, model, decode) if embedded else make_engine(recipe, place, decode)
+    if recipe.engine.name == "embedded":
+        model = load_model(place, recipe.engine.device, recipe.engine.dtype)
+        engine = embedded_engine(recipe, model, decode)
+    else:
+        model, engine = load_ends(place), make_engine(recipe, place, decode)
     with closing(rollout_parts(recipe, seed, loaded, tokenizer, engine, model)) as parts:
         yield parts
 

@@ -1,7 +1,12 @@
 """OpenAI-compatible endpoints: with token ids as tokens, without as text for evaluation."""
 
+import json
+import re
 from contextlib import closing
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -98,3 +103,60 @@ def test_endpoints_of_another_kind_are_refused(endpoint):
     with pytest.raises(ConfigError, match="--logprobs-mode processed_logprobs"):
         asking(raw.url)
     raw.kill()
+
+
+class Fixed(BaseHTTPRequestHandler):
+    """An endpoint that gives ids, and of the likeliest tokens what its server has in `tops`."""
+
+    def log_message(self, *said):
+        """Nothing on the terminal."""
+
+    def reply(self, data):
+        content = json.dumps(data).encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def do_GET(self):
+        self.reply({"data": [{"id": "lab", "max_model_len": 128}]})
+
+    def do_POST(self):
+        prompt = json.loads(self.rfile.read(int(self.headers["content-length"])))["prompt"]
+        logprobs = {"token_logprobs": [-1.0], **self.server.tops}
+        choice = {"finish_reason": "length", "token_ids": [5], "prompt_token_ids": prompt, "logprobs": logprobs}
+        usage = {"prompt_tokens": len(prompt), "completion_tokens": 1}
+        self.reply({"choices": [{"index": 0, "text": "0", **choice}], "usage": usage})
+
+
+@pytest.mark.parametrize(
+    ("tops", "said"),
+    [
+        ({}, "gives no choices.0..logprobs.top_logprobs"),
+        ({"top_logprobs": None}, "gives no choices.0..logprobs.top_logprobs"),
+        ({"top_logprobs": [{}]}, "gives no choices.0..logprobs.top_logprobs"),
+        ({"top_logprobs": [{"0": -1.0, "1": -2.0}]}, r"0 tokens as `token_id:NUMBER` .*\('0', -1.0\)"),
+        ({"top_logprobs": [{"token_id:5": -1.0}]}, "1 tokens as `token_id:NUMBER`"),
+    ],
+)
+def test_an_endpoint_without_the_likeliest_tokens_is_told_what_is_missing(tops, said):
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Fixed)
+    server.tops = tops
+    serving = Thread(target=server.serve_forever, daemon=True)
+    serving.start()
+    try:
+        with pytest.raises(ConfigError, match=said) as refused:
+            asking(f"http://127.0.0.1:{server.server_port}")
+        assert "token_ids = false" in refused.value.remedy and "--logprobs-mode" not in str(refused.value)
+    finally:
+        server.shutdown()
+        server.server_close()
+        serving.join()
+
+
+def test_the_page_does_what_it_says(endpoint, capsys):
+    text = (Path(__file__).parents[3] / "docs" / "engines.md").read_text("utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert "http://127.0.0.1:8000" in block
+    exec(block.replace("http://127.0.0.1:8000", endpoint.url), {"__name__": "page"})
+    assert re.search(r"#\d\d\$? -\d+\.\d+ (eos|max_tokens)\n", capsys.readouterr().out)

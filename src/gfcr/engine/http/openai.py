@@ -31,6 +31,7 @@ from gfcr.errors import ConfigError
 from gfcr.types import StopReason
 
 PATH = "/v1/completions"
+AS_TEXT = "set engine.http.token_ids = false: its answers can be looked at and judged (`gfcr sample`), not trained on"
 Encode = Callable[[str], Sequence[int]]
 """Text to token ids, without special tokens."""
 
@@ -183,12 +184,42 @@ class OpenAiEngine(HttpEngine):
                 if not isinstance(choice(data).get("token_ids"), list):
                     raise ConfigError(
                         f"{server.url} gives no token ids",
-                        "set engine.http.token_ids = false: its answers can be judged, not trained on",
+                        AS_TEXT,
                     )
                 completed(data, row, self.vocabulary)
-                top = choice(data)["logprobs"]["top_logprobs"][0]
-                into.append({int(k.removeprefix("token_id:")): v for k, v in top.items() if k.startswith("token_id:")})
-        refuse_law(server.url, law_of(ones, halves))
+                into.append(_likeliest(data, server.url))
+        refuse_law(
+            server.url,
+            law_of(ones, halves),
+            "have it give log-probabilities after temperature (vLLM: --logprobs-mode processed_logprobs), or " + AS_TEXT,
+        )
 
     def _served(self, server: Server) -> str:
         return self.settings.model or next(iter(server.models))
+
+
+def _likeliest(data: dict[str, Any], url: str) -> dict[int, float]:
+    """Log-probabilities of the likeliest first tokens of a reply, by id. Raises ConfigError that says what is missing."""
+    told = choice(data).get("logprobs")
+    tops = told.get("top_logprobs") if isinstance(told, dict) else None
+    top = tops[0] if isinstance(tops, list) and tops else None
+    asked = f"logprobs = {TOP} and return_tokens_as_token_ids = true were asked for"
+    remedy = f"have the endpoint give them (vLLM does), or {AS_TEXT}"
+    if not isinstance(top, dict) or not top:
+        raise ConfigError(
+            f"{url} gives no choices[0].logprobs.top_logprobs, without which nobody can tell which law its log-probabilities are of "
+            f"({asked})",
+            remedy,
+        )
+    found = {}
+    for key, value in top.items():
+        name = str(key).removeprefix("token_id:")
+        if name != key and name.isdecimal() and type(value) in (int, float):
+            found[int(name)] = float(value)
+    if len(found) < 2:
+        raise ConfigError(
+            f"{url} gives in choices[0].logprobs.top_logprobs {len(found)} tokens as `token_id:NUMBER` with a log-probability, for example "
+            f"{next(iter(top.items()))!r:.60}, and two are needed to tell which law they are of ({asked})",
+            remedy,
+        )
+    return found

@@ -123,12 +123,12 @@ def _top(data: dict[str, Any]) -> dict[int, float]:
         raise Fault(SHAPE, "the reply has no log-probabilities of the likeliest tokens") from None
 
 
-def refuse_law(url: str, law: str) -> None:
+def refuse_law(url: str, law: str, remedy: str = "start it with --logprobs-mode processed_logprobs") -> None:
     """Raise ConfigError unless the log-probabilities are of the law sampled."""
     if law == "processed":
         return
     raise ConfigError(
         f"{url} gives log-probabilities that are not of the law sampled ({law}): at temperature .5 they "
         + ("are those of temperature 1" if law == "raw" else "fit no law"),
-        "start it with --logprobs-mode processed_logprobs",
+        remedy,
     )
