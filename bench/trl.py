@@ -96,7 +96,7 @@ def recipe(arm: str, tokens: int) -> Any:
 def accuracy_of(parts: Any, model: Any) -> Any:
     """An evaluation of a TRL trainer's weights by an engine of its own."""
     from gfcr.engine.contract import WeightsRef
-    from gfcr.integrations.trl.weights import full_weights, twin_engine
+    from gfcr.integrations.weights import full_weights, twin_engine
     from gfcr.run.evaluate import evaluate
 
     engine = twin_engine(parts.recipe, model, parts.cascade.decode)
@@ -131,7 +131,7 @@ def run_trl(arm: str, seed: int, meter: Meter, place: Path) -> None:
     from gfcr.engine.models import load_model, load_tokenizer
     from gfcr.integrations.trl import GfcrGRPOTrainer, GfcrRolloutFunc, GfcrRolloutWorker, async_grpo_config, grpo_config
     from gfcr.integrations.trl.tasks import reward_function, task_dataset
-    from gfcr.integrations.trl.weights import twin_engine
+    from gfcr.integrations.weights import twin_engine
     from gfcr.task_sets import load_tasks
 
     chosen, out = recipe(arm, meter.tokens), str(place / "trl")

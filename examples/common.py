@@ -17,7 +17,7 @@ def arguments(recipe: str, out: str) -> argparse.Namespace:
 def report(parts: Any, model: Any, tasks: int = 20) -> None:
     """Print the accuracy of the trained weights on a few held-out tasks, by an engine of their own."""
     from gfcr.engine.contract import WeightsRef
-    from gfcr.integrations.trl.weights import full_weights, twin_engine
+    from gfcr.integrations.weights import full_weights, twin_engine
     from gfcr.run.evaluate import evaluate
 
     engine = twin_engine(parts.recipe, model, parts.cascade.decode)

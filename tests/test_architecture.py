@@ -52,6 +52,7 @@ TORCH_ROOMS = (
     "domains.programs.student",
     "domains.programs.decode",
     "integrations.trl.",  # but not the package itself, which is light
+    "integrations.weights",
 )
 
 

@@ -70,3 +70,7 @@ def test_a_topology_a_seeder_and_a_rule_by_place(run, tmp_path):
     assert [rollout["role"] for rollout in found["rollouts"]] == ["fresh", "guided"] * 2
     rule = 'generate.topology={name="best-first", k=4, segment=8, prune="mine.py:long_ones"}'
     assert json.loads(run(*GFCR, *sample, "--set", rule))["rollouts"]
+
+
+def test_a_trainer_of_ones_own(run):
+    assert "ended: steps" in run("-c", blocks("python")[3])

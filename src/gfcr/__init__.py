@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gfcr.doors import session
     from gfcr.errors import GfcrError
+    from gfcr.integrations.own import rounds
     from gfcr.recipe import Recipe
     from gfcr.recipe import load as load_recipe
     from gfcr.recipe import parse as parse_recipe
@@ -22,7 +23,18 @@ if TYPE_CHECKING:
     from gfcr.run.session import Session
 
 __version__ = "0.1.0"
-__all__ = ["GfcrError", "Recipe", "Round", "RunDirectory", "Session", "__version__", "load_recipe", "parse_recipe", "session"]
+__all__ = [
+    "GfcrError",
+    "Recipe",
+    "Round",
+    "RunDirectory",
+    "Session",
+    "__version__",
+    "load_recipe",
+    "parse_recipe",
+    "rounds",
+    "session",
+]
 
 _PLACES = {
     "GfcrError": "gfcr.errors:GfcrError",
@@ -32,6 +44,7 @@ _PLACES = {
     "Session": "gfcr.run.session:Session",
     "load_recipe": "gfcr.recipe:load",
     "parse_recipe": "gfcr.recipe:parse",
+    "rounds": "gfcr.integrations.own:rounds",
     "session": "gfcr.doors:session",
 }
 

@@ -59,11 +59,7 @@ def session(
     place = Path(path)
     if place.exists():
         refuse_taken(place)
-    data = (recipe if isinstance(recipe, Recipe) else load(recipe, set)).frozen()
-    if isinstance(recipe, Recipe) and set:
-        raise ConfigError(
-            "`set` changes a recipe by name or file, and a Recipe was given", "change it with model_copy, or give its file"
-        )
+    data = recipe_from(recipe, set).frozen()
     for slot, given in ((Slot.VERIFIER, verifiers), (Slot.GATE, gates)):
         if given is not None:
             section, key = slot.split(".")
@@ -86,6 +82,17 @@ def session(
     from gfcr.run.session import Session
 
     return Session.create(made, seed, place, progress)
+
+
+def recipe_from(given: str | Path | Recipe, overrides: Sequence[str] = ()) -> Recipe:
+    """The recipe of that name or file, or the one given. Raises ConfigError."""
+    if not isinstance(given, Recipe):
+        return load(given, overrides)
+    if overrides:
+        raise ConfigError(
+            "`set` changes a recipe by name or file, and a Recipe was given", "change it with model_copy, or give its file"
+        )
+    return given
 
 
 def _named(one: Own) -> dict[str, Any]:

@@ -6,12 +6,14 @@ cannot be seen to need (a method that declares nothing) is found in the first ba
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
 import numpy as np
 
+from gfcr.doors import recipe_from
 from gfcr.errors import ConfigError, leave_out
 from gfcr.recipe import Recipe
 from gfcr.registry import Slot
@@ -44,6 +46,17 @@ class Exporter:
     """Ways of averaging the loss that the trainer has."""
     instead: str
     """What to do with a recipe that needs more."""
+
+
+def foreign_recipe(recipe: str | Path | Recipe, overrides: Sequence[str] = ()) -> Recipe:
+    """A recipe by name, file or itself. Raises ConfigError for one that asks gfcr's own trainer for an adapter."""
+    found = recipe_from(recipe, overrides)
+    if found.train.lora is not None:
+        raise ConfigError(
+            "train.lora is an adapter of gfcr's own trainer, and here another one trains the model",
+            f"give that trainer a peft adapter (TRL: peft_config), and {leave_out('train.lora')}",
+        )
+    return found
 
 
 def needs(recipe: Recipe) -> dict[Need, str]:

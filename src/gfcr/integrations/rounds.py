@@ -118,9 +118,16 @@ class Rounds:
             )
         self._next = index
 
-    def publish(self, version: int, tensors: Mapping[str, Any]) -> str:
-        """Serve these weights; returns the engine's fingerprint of them. `tensors`: the full state dict, copied."""
-        self.parts.engine.load(WeightsRef(version, "memory:"), tensors)
+    def publish(self, version: int, weights: Any) -> str:
+        """Serve these weights; returns the engine's fingerprint of them. `version`: the trainer's own count of its updates. `weights`: a
+        full state dict or the model itself (an adapter is merged for the moment of the copy); they are copied."""
+        if isinstance(weights, Mapping):
+            self.parts.engine.load(WeightsRef(version, "memory:"), weights)
+        else:
+            from gfcr.integrations.weights import full_weights
+
+            with full_weights(weights) as tensors:
+                self.parts.engine.load(WeightsRef(version, "memory:"), tensors)
         self.version, self.fingerprint = version, self.parts.engine.fingerprint()
         return self.fingerprint
 

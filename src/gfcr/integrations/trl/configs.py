@@ -11,9 +11,9 @@ from typing import Any
 from trl import GRPOConfig
 from trl.experimental.async_grpo import AsyncGRPOConfig
 
-from gfcr.errors import ConfigError, leave_out
-from gfcr.integrations.carry import trl_credit
-from gfcr.recipe import Recipe, load
+from gfcr.errors import ConfigError
+from gfcr.integrations.carry import foreign_recipe, trl_credit
+from gfcr.recipe import Recipe
 from gfcr.types import Normalise
 
 LOSS_TYPES = {Normalise.TOKEN_MEAN: "dapo", Normalise.SEQUENCE_MEAN: "grpo", Normalise.CONSTANT: "dr_grpo"}
@@ -31,17 +31,6 @@ ENDLESS = 10**9
 """Optimiser steps of a run that a token budget ends."""
 
 
-def recipe_of(recipe: str | Recipe) -> Recipe:
-    """A recipe by name, path or itself. Raises ConfigError for one that asks gfcr's own trainer for an adapter."""
-    found = load(recipe) if isinstance(recipe, str) else recipe
-    if found.train.lora is not None:
-        raise ConfigError(
-            "train.lora is an adapter of gfcr's own trainer, and here TRL trains the model",
-            f"pass peft_config to the trainer, and {leave_out('train.lora')}",
-        )
-    return found
-
-
 def grpo_config(recipe: str | Recipe, output_dir: str, **overrides: Any) -> GRPOConfig:
     """The GRPOConfig of a recipe: its optimiser, clipping, KL, minibatches, lengths and sampling.
 
@@ -49,7 +38,7 @@ def grpo_config(recipe: str | Recipe, output_dir: str, **overrides: Any) -> GRPO
     machine's affairs (`use_cpu`, `bf16`, `report_to`, `save_steps`, ...) are yours: pass them as `overrides`, which win. Raises
     ConfigError for a schedule by budget, which TRL does not know.
     """
-    recipe = recipe_of(recipe)
+    recipe = foreign_recipe(recipe)
     train = recipe.train
     k, rounds = max(2, recipe.k), recipe.budget.steps
     rows = -(-recipe.control.groups * recipe.k // train.minibatches)
@@ -81,7 +70,7 @@ def async_grpo_config(recipe: str | Recipe, output_dir: str, **overrides: Any) -
 
     `per_device_train_batch_size` is a round's rows divided by `train.minibatches`. Raises ConfigError for what AsyncGRPO lacks.
     """
-    recipe = recipe_of(recipe)
+    recipe = foreign_recipe(recipe)
     train = recipe.train
     for key, given, wanted in (("epochs", train.epochs, 1), ("kl", train.kl, 0), ("tis_cap", train.tis_cap, None)):
         if given != wanted:

@@ -29,12 +29,11 @@ from gfcr.engine.models import load_tokenizer
 from gfcr.errors import ConfigError, DataError
 from gfcr.filter.columns import trainers
 from gfcr.generate.render import TokenizerRenderer
+from gfcr.integrations.carry import foreign_recipe, trl_credit
 from gfcr.integrations.carry import refuse as refuse_needs
-from gfcr.integrations.carry import trl_credit
-from gfcr.integrations.trl.configs import recipe_of
 from gfcr.integrations.trl.exporters import ROLLOUT_FUNC
 from gfcr.integrations.trl.tasks import TaskIndex, key, task_dataset
-from gfcr.integrations.trl.weights import full_weights, twin_engine
+from gfcr.integrations.weights import full_weights, twin_engine
 from gfcr.recipe import Recipe
 from gfcr.round import Round
 from gfcr.run.budget import Budget
@@ -49,7 +48,7 @@ class GfcrRolloutFunc:
 
     def __init__(self, recipe: str | Recipe, seed: int = 0, tokenizer: Any = None) -> None:
         """Raises ConfigError for a recipe that needs what this door does not carry."""
-        self.recipe, self.seed = recipe_of(recipe), seed
+        self.recipe, self.seed = foreign_recipe(recipe), seed
         refuse(self.recipe)
         refuse_needs(self.recipe, ROLLOUT_FUNC)
         self._loaded = load_tasks(self.recipe.tasks)

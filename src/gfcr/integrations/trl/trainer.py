@@ -33,16 +33,16 @@ from gfcr.build import model_path, refuse, rollout_parts
 from gfcr.engine.models import load_model, load_tokenizer
 from gfcr.errors import ConfigError, DataError
 from gfcr.generate.render import TokenizerRenderer
+from gfcr.integrations.carry import foreign_recipe, refuse_batch
 from gfcr.integrations.carry import refuse as refuse_needs
-from gfcr.integrations.carry import refuse_batch
 from gfcr.integrations.rounds import Fed, Rounds
 from gfcr.integrations.trl.collate import gather, inputs_of, like_lengths, loss_tokens, spread, trainable
-from gfcr.integrations.trl.configs import ENDLESS, check_args, grpo_config, recipe_of
+from gfcr.integrations.trl.configs import ENDLESS, check_args, grpo_config
 from gfcr.integrations.trl.exporters import TRAINER
 from gfcr.integrations.trl.flat import Flats
 from gfcr.integrations.trl.logs import log_round
 from gfcr.integrations.trl.tasks import reward_function, task_dataset
-from gfcr.integrations.trl.weights import full_weights, twin_engine
+from gfcr.integrations.weights import full_weights, twin_engine
 from gfcr.recipe import Recipe
 from gfcr.run.seeds import generator
 from gfcr.task_sets import load_tasks
@@ -68,7 +68,7 @@ class GfcrGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         peft_config, processing_class, eval_dataset, ...). Raises ConfigError for a recipe that does not compose, or that needs
         what TRL's loss has no term for, and for arguments that contradict the recipe.
         """
-        self.recipe = recipe_of(recipe)
+        self.recipe = foreign_recipe(recipe)
         refuse(self.recipe)
         refuse_needs(self.recipe, TRAINER)
         _refuse_foreign(trl)

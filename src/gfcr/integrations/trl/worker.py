@@ -29,15 +29,14 @@ from gfcr.build import RolloutParts, model_path, refuse, rollout_parts
 from gfcr.engine.models import load_model, load_tokenizer
 from gfcr.errors import ConfigError
 from gfcr.generate.render import TokenizerRenderer
+from gfcr.integrations.carry import foreign_recipe, refuse_batch
 from gfcr.integrations.carry import refuse as refuse_needs
-from gfcr.integrations.carry import refuse_batch
 from gfcr.integrations.rounds import Fed, Rounds
 from gfcr.integrations.trl.collate import trainable
-from gfcr.integrations.trl.configs import recipe_of
 from gfcr.integrations.trl.cpu import adapt_attention, adapt_constructor
 from gfcr.integrations.trl.exporters import WORKER
 from gfcr.integrations.trl.tasks import task_dataset
-from gfcr.integrations.trl.weights import twin_engine
+from gfcr.integrations.weights import twin_engine
 from gfcr.recipe import Recipe
 from gfcr.task_sets import load_tasks
 from gfcr.types import Batch
@@ -57,7 +56,7 @@ class GfcrRolloutWorker:
     ) -> None:
         """`model`: directory of the model the trainer gets, by default the recipe's; `run_dir`: where the rounds are kept, None = nowhere,
         and no resume. Raises ConfigError for a recipe that needs what a RolloutSample has no field for."""
-        self.recipe = recipe_of(recipe)
+        self.recipe = foreign_recipe(recipe)
         refuse(self.recipe)
         refuse_needs(self.recipe, WORKER)
         adapt_constructor()
