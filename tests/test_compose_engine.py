@@ -112,3 +112,20 @@ def test_servers_are_named_where_they_are_needed_and_nowhere_else():
     assert found(name="vllm", http=where) == {}
     assert "judged and not trained on" in found(name="openai", http={**where, "token_ids": False})["eval_only_engine"]
     assert list(found(name="openai", http=where)) == ["engine_without_weights"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "refused"),
+    [
+        ({}, False),
+        ({"generate": {"sampling": {"temperature": 0.7, "top_p": 0.9}}}, False),
+        ({"generate": {"sampling": {"top_k": 5}}}, True),
+        ({"generate": {"sampling": {"presence_penalty": 0.5}}}, True),
+        ({"control": {"configure": {"name": "schedule", "what": "top_p", "start": 1.0, "end": 0.9}}}, True),
+    ],
+)
+def test_where_nothing_is_trained_an_endpoint_of_texts_serves_what_it_can_be_asked_for(settings, refused):
+    http = {"urls": ["http://127.0.0.1:1"], "token_ids": False}
+    recipe = parse({"engine": {"name": "openai", "http": http}, **settings})
+    assert [f.rule for f in check_recipe(recipe, trains=False)] == ["law_over_text"] * refused
+    assert "eval_only_engine" in [f.rule for f in check_recipe(recipe)]
