@@ -34,7 +34,7 @@ FLOORS: list[set[str]] = [
         "compose_sampling",
         "compose_trees",
     },
-    {"run", "drivers", "train", "build", "build_engine", "task_sets", "doors"},
+    {"run", "drivers", "train", "build", "build_check", "build_engine", "task_sets", "doors"},
     {"diagnose", "report", "compare", "integrations"},
     {"cli", "__main__"},
 ]

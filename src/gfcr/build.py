@@ -9,19 +9,22 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from gfcr.build_check import check_recipe as check_recipe
+from gfcr.build_check import facts as facts
+from gfcr.build_check import group_tokens as group_tokens
+from gfcr.build_check import refuse as refuse
+from gfcr.build_check import sampling_of
 from gfcr.build_engine import embedded_engine as embedded_engine
-from gfcr.build_engine import engine_findings, make_engine
-from gfcr.compose import Facts, Finding, check
+from gfcr.build_engine import make_engine
 from gfcr.context import Build
 from gfcr.control.configure.base import configurator, refuse_bans
 from gfcr.control.posterior import PosteriorTable
-from gfcr.engine import features_of
 from gfcr.engine.contract import Engine, StopSpec
 from gfcr.engine.models import check_directory
 from gfcr.engine.models import model_path as model_path
 from gfcr.environments.host import Host
-from gfcr.environments.making import make_host, reader, with_tools
-from gfcr.errors import ConfigError, MissingExtra
+from gfcr.environments.making import make_host, reader, refuse_unjudged, untold, with_tools
+from gfcr.errors import MissingExtra
 from gfcr.filter.cascade import Cascade
 from gfcr.filter.credit.adjust import chained
 from gfcr.filter.killable import Limits, contained
@@ -36,7 +39,7 @@ from gfcr.replay.memory import Memory
 from gfcr.round import RoundSettings
 from gfcr.slots import Slots
 from gfcr.task_sets import TaskSet, load_tasks
-from gfcr.types import Normalise, Sampling, Task
+from gfcr.types import Normalise, Task
 
 if TYPE_CHECKING:
     from gfcr.train.trainer import Trainer
@@ -72,117 +75,6 @@ class Parts(RolloutParts):
     trainer: Trainer
 
 
-def facts(recipe: Recipe, trains: bool = True) -> Facts:
-    """What the composition check reads of a recipe. `trains`: something learns from what is sampled."""
-    return Facts(
-        recipe.methods(),
-        recipe.k,
-        sampling_of(recipe),
-        recipe.train.tis_cap is not None,
-        recipe.train.ratio_base,
-        features_of(recipe.engine.name, recipe.engine.http is None or recipe.engine.http.token_ids),
-        recipe.engine.name,
-        recipe.filter.admission.drop_zero_variance,
-        recipe.filter.admission.invalid_reward,
-        recipe.loss,
-        recipe.train,
-        recipe.loss.normalise,
-        recipe.loss.constant,
-        recipe.loss.packed,
-        recipe.generate.partial,
-        recipe.generate.stop_strings,
-        trains,
-    )
-
-
-def check_recipe(recipe: Recipe, trains: bool = True) -> list[Finding]:
-    """All reasons why the recipe's parts do not go together; empty = it composes. Needs no model and no tasks. `trains`: as in `facts`."""
-    findings = check(facts(recipe, trains))
-    if recipe.budget.tokens is None and recipe.budget.steps is None:
-        findings.append(Finding("no_budget", "neither budget.tokens nor budget.steps limits the run", "set budget.tokens"))
-    if recipe.control.min_groups is not None and recipe.control.min_groups > recipe.control.groups:
-        findings.append(
-            Finding(
-                "min_groups",
-                f"control.min_groups = {recipe.control.min_groups} exceeds control.groups = "
-                f"{recipe.control.groups}: no round could start",
-                "lower control.min_groups",
-            )
-        )
-    findings += engine_findings(recipe)
-    if not recipe.filter.verifiers:
-        findings.append(
-            Finding(
-                "nobody_judges",
-                "filter.verifiers is empty: no answer would get a verdict, and the whole budget would be spent on none",
-                'name a verifier, for example filter.verifiers = [{name = "math"}]; `gfcr methods --slot filter.verifiers` lists them',
-            )
-        )
-    findings += _rates_of_strangers(recipe)
-    asked = recipe.filter.cascade
-    if (asked.appeal and len(recipe.filter.verifiers) < 2) or (
-        asked.escalate > 0 and len(recipe.filter.verifiers) + bool(recipe.filter.gates) < 2
-    ):
-        findings.append(
-            Finding(
-                "nothing_dearer",
-                f"filter.cascade.{'appeal' if asked.appeal else 'escalate'} with {len(recipe.filter.verifiers)} verifier: there is no "
-                "dearer one to ask",
-                "name a second, dearer verifier after the cheap one, or leave the setting out",
-            )
-        )
-    if recipe.filter.cascade.escalate == 0 and any(getattr(settings, "measured", False) for _, settings in recipe.methods()):
-        findings.append(
-            Finding(
-                "rates_of_nobody",
-                "filter.shape has measured = true, and filter.cascade.escalate = 0: nobody would measure how often verifiers err",
-                "set filter.cascade.escalate, for example to 0.1, or give the rates in by",
-            )
-        )
-    worst = group_tokens(recipe)
-    if recipe.budget.tokens is not None and recipe.budget.tokens < worst * (recipe.control.min_groups or 1):
-        findings.append(
-            Finding(
-                "budget_too_small",
-                f"budget.tokens = {recipe.budget.tokens} cannot carry one round's smallest batch "
-                f"(K = {recipe.k} answers of up to {recipe.generate.max_tokens} tokens per group, {worst} in all)",
-                "raise budget.tokens, or lower K, generate.max_tokens or control.min_groups",
-            )
-        )
-    return findings
-
-
-def _rates_of_strangers(recipe: Recipe) -> list[Finding]:
-    """Error rates given for a verifier that the recipe does not have would correct nothing, and say nothing."""
-    methods = list(recipe.methods())
-    speakers = [(m, s) for m, s in methods if m.slot is Slot.VERIFIER]
-    known = [getattr(s, "label", None) or getattr(m.cls, "name", None) for m, s in speakers]
-    if not all(isinstance(name, str) for name in known):
-        return []  # one of them speaks under a name that only its object knows
-    return [
-        Finding(
-            "rates_of_strangers",
-            f"filter.shape.by has {name!r}, and filter.verifiers has nothing of that name: {', '.join(map(str, known)) or 'it is empty'}",
-            "give rates by the name of a verifier of the recipe",
-        )
-        for method, settings in methods
-        if method.slot is Slot.SHAPE
-        for name in getattr(settings, "by", ())
-        if name not in known
-    ]
-
-
-def refuse(recipe: Recipe, trains: bool = True) -> None:
-    """Raise ConfigError with every finding when the recipe does not compose. `trains`: as in `facts`."""
-    findings = check_recipe(recipe, trains)
-    if len(findings) == 1:
-        raise ConfigError(f"the recipe {recipe.name!r} does not compose: {findings[0].why}", findings[0].remedy)
-    if findings:
-        lines = "".join(f"\n  {i}. {f.why}" for i, f in enumerate(findings, 1))
-        remedies = "".join(f"\n  {i}. {f.remedy}" for i, f in enumerate(findings, 1))
-        raise ConfigError(f"the recipe {recipe.name!r} does not compose:{lines}", remedies)
-
-
 def preflight(recipe: Recipe) -> TaskSet:
     """Refuse all that can be seen without the model, before torch is loaded: composition, tasks, each method's own conditions,
     a model directory that is none. Returns the tasks."""
@@ -196,22 +88,24 @@ def preflight(recipe: Recipe) -> TaskSet:
     )
     make_slots(recipe, context)
     make_cascade(recipe, context)
-    if (host := make_host(recipe.generate.environment, recipe.generate.host, context)) is not None:
+    environment = recipe.generate.environment
+    if (host := make_host(environment, recipe.generate.host, context)) is not None:
         host.close()
+    _refuse_unjudged(recipe, loaded)
+    if note := untold(environment, loaded.tasks, context, recipe.generate.prompt.chat):
+        loaded = replace(loaded, notes=[*loaded.notes, note])
     return loaded
 
 
-def sampling_of(recipe: Recipe) -> Sampling:
-    try:
-        return Sampling(**recipe.generate.sampling.model_dump())
-    except ValueError as error:
-        raise ConfigError(f"generate.{error}", "give a value in that range") from None
+def _refuse_unjudged(recipe: Recipe, loaded: TaskSet) -> None:
+    judges = [method for method, _ in recipe.methods() if method.slot is Slot.VERIFIER]
+    refuse_unjudged(recipe.generate.environment, judges, loaded.tasks)
 
 
 def build(recipe: Recipe, seed: int) -> Parts:
     """Everything a session needs. Raises ConfigError, DataError or MissingExtra with a remedy."""
     refuse(recipe)
-    loaded = load_tasks(recipe.tasks)
+    _refuse_unjudged(recipe, loaded := load_tasks(recipe.tasks))
     from gfcr.engine.models import load_model, load_tokenizer  # torch
     from gfcr.train.trainer import Trainer
 
@@ -277,13 +171,6 @@ def rollout_parts(recipe: Recipe, seed: int, loaded: TaskSet, tokenizer: Any, en
         make_host(recipe.generate.environment, recipe.generate.host, context),
         len(loaded.tasks) - len(tasks) + len(loaded.heldout) - len(heldout),
     )
-
-
-def group_tokens(recipe: Recipe) -> int:
-    """Most tokens a group generates in one allocation: what the topology's settings say, else K answers."""
-    topology = settings_of(find(Slot.TOPOLOGY, recipe.generate.topology.name), recipe.generate.topology.values())
-    worst, longest = getattr(topology, "worst_tokens", None), recipe.generate.in_one_round
-    return recipe.k * longest if worst is None else int(worst(longest))
 
 
 def round_settings(recipe: Recipe, max_context: int | None) -> RoundSettings:

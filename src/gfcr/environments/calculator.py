@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gfcr.context import Build
-from gfcr.domains.answers import Extract
+from gfcr.domains.answers import Extract, reference_answer
 from gfcr.environments.arithmetic import BadExpression, evaluate, written
 from gfcr.environments.tool import Result, Tool, ToolEnvironment, ToolSettings
 from gfcr.filter.verifiers.answer import Answer
@@ -39,6 +39,11 @@ class Calculator(ToolEnvironment):
         super().__init__(settings)
         self._verifier = Answer(Answer.Settings(mode=settings.extract), build)  # type: ignore[arg-type]
 
+    @classmethod
+    def unjudged(cls, settings: Settings, task: Task) -> str:
+        """Why no answer to this task could be judged; empty where one can."""
+        return no_answer(task, settings.extract)
+
     def _begin(self, task: Task, seed: int) -> None:
         """Every task can be played; the seed changes nothing."""
 
@@ -50,6 +55,15 @@ class Calculator(ToolEnvironment):
 
     def _judge(self, task: Task, answer: str) -> Verdict:
         return owned(self, self._verifier.judge(task, answer, StopReason.EOS))
+
+
+def no_answer(task: Task, extract: Extract) -> str:
+    """Why a task's reference is no final answer that `extract` could find; empty where it is one."""
+    if task.reference is None:
+        return "it has no reference"
+    if reference_answer(task.reference, extract) is None:
+        return f"its reference {str(task.reference)!r:.60} is not one number (extract = {str(extract)!r})"
+    return ""
 
 
 def owned(env: ToolEnvironment, verdict: Verdict) -> Verdict:

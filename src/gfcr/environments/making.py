@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -9,7 +10,8 @@ from gfcr.context import Build
 from gfcr.environments.contract import Said
 from gfcr.environments.host import Host
 from gfcr.environments.settings import HostSettings
-from gfcr.registry import Slot, find, settings_of
+from gfcr.errors import ConfigError
+from gfcr.registry import Method, Slot, find, settings_of
 from gfcr.settings import MethodRef
 from gfcr.types import Task
 
@@ -46,3 +48,36 @@ def with_tools(ref: MethodRef | None, tasks: Sequence[Task], build: Build, chat:
             else replace(task, tools=tools, id="")
             for task in tasks
         ]
+
+
+def refuse_unjudged(ref: MethodRef | None, verifiers: Sequence[Method], tasks: Sequence[Task]) -> None:
+    """Raise ConfigError where nobody but the environment judges, and it says of every task that it cannot (a classmethod
+    `unjudged(settings, task) -> str`, why; empty = it can)."""
+    if ref is None or not tasks or not all(getattr(found.cls, "of_environment", False) for found in verifiers):
+        return
+    found = find(Slot.ENVIRONMENT, ref.name)
+    ask, settings = getattr(found.cls, "unjudged", None), settings_of(found, ref.values())
+    if ask is None or not all(ask(settings, task) for task in tasks):
+        return
+    raise ConfigError(
+        f"generate.environment {ref.name!r} can judge none of the {len(tasks)} tasks, so every answer would be unscorable; the first, task "
+        f"{tasks[0].id}: {ask(settings, tasks[0])}",
+        "take tasks that it can judge (docs/environments.md has a table), or name who judges instead in filter.verifiers",
+    )
+
+
+def untold(ref: MethodRef | None, tasks: Sequence[Task], build: Build, chat: bool) -> str:
+    """A note where no prompt tells the model of the environment's tools: a text has no place for a schema, and none names one of
+    them; empty = they are told, or there are none."""
+    if ref is None or chat or not tasks or not all(isinstance(task.prompt, str) for task in tasks):
+        return ""
+    with Host.of(
+        found := find(Slot.ENVIRONMENT, ref.name), settings_of(found, ref.values()), replace(build, tasks=tasks)
+    ) as host:
+        names = [json.loads(tool)["function"]["name"] for tool in host.tools(tasks[0])]
+    if not names or any(name in str(task.prompt) for task in tasks for name in names):
+        return ""
+    return (
+        f"the model is not told of {', '.join(names)}, which generate.environment {ref.name!r} offers: prompts are texts without a place for "
+        "its schema, and none of them names it; set generate.prompt.chat = true, or write it into the prompts"
+    )

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from gfcr.context import Build
 from gfcr.domains.answers import Extract
-from gfcr.environments.calculator import owned
+from gfcr.environments.calculator import no_answer, owned
 from gfcr.environments.calls import Format
 from gfcr.environments.contract import EnvironmentFault, Said, Step
 from gfcr.environments.interpreter import Interpreter, Outcome
@@ -78,6 +78,11 @@ class Python(ToolEnvironment):
         if settings.sandbox.warm < 1:
             settings = settings.model_copy(update={"sandbox": settings.sandbox.model_copy(update={"warm": 1})})
         return Maker(settings)
+
+    @classmethod
+    def unjudged(cls, settings: Settings, task: Task) -> str:
+        """As the calculator's."""
+        return no_answer(task, settings.extract)
 
     def _begin(self, task: Task, seed: int) -> None:
         self._end()
