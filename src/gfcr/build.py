@@ -29,6 +29,7 @@ from gfcr.filter.cascade import Cascade
 from gfcr.filter.credit.adjust import chained
 from gfcr.filter.killable import Limits, contained
 from gfcr.functions import is_place
+from gfcr.generate.alphabet import Alphabet
 from gfcr.generate.ends import stop_spec
 from gfcr.generate.fit import fitting
 from gfcr.generate.render import TokenizerRenderer
@@ -77,14 +78,21 @@ class Parts(RolloutParts):
 
 def preflight(recipe: Recipe) -> TaskSet:
     """Refuse all that can be seen without the model, before torch is loaded: composition, tasks, each method's own conditions,
-    a model directory that is none. Returns the tasks."""
+    texts that the tokenizer cannot write, a model directory that is none. Returns the tasks, with what was noted."""
     refuse(recipe)
     if recipe.train.lora is not None and find_spec("peft") is None:
         raise MissingExtra("peft", "lora", "train.lora")
-    check_directory(model_path(recipe.model.path), "config.json", "model")
-    loaded = load_tasks(recipe.tasks)
+    check_directory(place := model_path(recipe.model.path), "config.json", "model")
+    loaded, alphabet = load_tasks(recipe.tasks), Alphabet(place)
     context = Build(
-        0, loaded.tasks, recipe.control.groups, recipe.k, recipe.generate.max_tokens, loaded.privileged, lambda ids: ""
+        0,
+        loaded.tasks,
+        recipe.control.groups,
+        recipe.k,
+        recipe.generate.max_tokens,
+        loaded.privileged,
+        lambda ids: "",
+        lacks=alphabet.lacks,
     )
     make_slots(recipe, context)
     make_cascade(recipe, context)
@@ -92,9 +100,9 @@ def preflight(recipe: Recipe) -> TaskSet:
     if (host := make_host(environment, recipe.generate.host, context)) is not None:
         host.close()
     _refuse_unjudged(recipe, loaded)
-    if note := untold(environment, loaded.tasks, context, recipe.generate.prompt.chat):
-        loaded = replace(loaded, notes=[*loaded.notes, note])
-    return loaded
+    untold_tools = untold(environment, loaded.tasks, context, recipe.generate.prompt.chat)
+    notes = [note for note in (untold_tools, alphabet.note) if note]
+    return replace(loaded, notes=[*loaded.notes, *notes]) if notes else loaded
 
 
 def _refuse_unjudged(recipe: Recipe, loaded: TaskSet) -> None:

@@ -74,6 +74,8 @@ class Build:
     """(reason, attempt from 0) -> whether what failed is tried again (control.failures)."""
     words: Words | None = None
     """Texts as tokens; None without a tokenizer (a check before the model is there): methods ask for it when they need it."""
+    lacks: Callable[[str], bool] | None = None
+    """Whether the model's tokenizer cannot write a text, where a check has no `words` yet (generate/alphabet.py); None = not known."""
     heldout: Sequence[Task] = ()
     """Tasks that are measured on; nothing of them may reach the policy."""
     drift: Callable[[int, Any], str] | None = None

@@ -1,6 +1,6 @@
 """`gfcr methods` and `gfcr check`: what there is, and whether a recipe's parts go together.
 
-Invariant: neither loads a model nor imports torch; `check` refuses all that a run would refuse before its first token, except
+Invariant: neither loads a model nor imports torch (texts are held against the file `tokenizer.json`); `check` refuses all that a run would refuse before its first token, except
 what only the model itself can tell.
 """
 

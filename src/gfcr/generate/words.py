@@ -78,16 +78,24 @@ def needs(template: str, where: str, *names: str) -> str:
 
 
 def writable(build: Build, texts: Mapping[str, str]) -> None:
-    """Raise ConfigError for a text of a recipe (`setting -> text`) that the model's tokenizer cannot write; `{name}` aside."""
-    for where, text in texts.items() if build.words is not None else ():
-        for part in _NAMES.split(text):
-            try:
-                words_of(build, where).after(part)
-            except DataError:
-                raise ConfigError(
-                    f"{where} = {text!r} has characters that the model's tokenizer does not know",
-                    f"set {where} to a text in the model's alphabet, or name another model (model.path)",
-                ) from None
+    """Raise ConfigError for a text of a recipe (`setting -> text`) that the model's tokenizer cannot write; `{name}` aside. Without the
+    run's words `build.lacks` is asked, and with neither nothing is refused."""
+    for where, text in texts.items():
+        if any(_lacks(build, part) for part in _NAMES.split(text)):
+            raise ConfigError(
+                f"{where} = {text!r} has characters that the model's tokenizer does not know",
+                f"set {where} to a text in the model's alphabet, or name another model (model.path)",
+            )
+
+
+def _lacks(build: Build, text: str) -> bool:
+    if build.words is None:
+        return build.lacks is not None and build.lacks(text)
+    try:
+        build.words.after(text)
+    except DataError:
+        return True
+    return False
 
 
 def words_of(build: Build, who: str) -> WordsProtocol:
