@@ -82,6 +82,18 @@ def test_why_and_tasks_show_prompts_answers_evidence_and_categories(screen: io.S
     assert "prompt \\x1b]0;owned\\x07\\x1b[2J" in said(screen)
 
 
+def test_equal_decisions_about_a_task_are_one_line_with_their_number(screen: io.StringIO) -> None:
+    found = history()
+    fault = {"step": 1, "slot": "environment", "action": "fault", "reason": "environment_raised: mine", "data": {}}
+    decisions = [{**fault, "subject": f"s{i}"} for i in range(24)]
+    decisions.insert(3, {**fault, "reason": "environment_time_out: 60 s", "subject": "x"})
+    data = {**tasks._row(found), "story": [], "decisions": decisions, "best_failed": None}
+    tasks._print_story(found, data)
+    text = said(screen)
+    assert text.count("environment_raised: mine") == 1 and re.search(r"environment_raised: mine  × 24 *\n", text)
+    assert text.count("environment_time_out: 60 s") == 1 and "60 s  ×" not in text
+
+
 def test_errors_notes_and_recipes(screen: io.StringIO) -> None:
     with pytest.raises(boundary.typer.Exit):
         boundary._fail(1, "ConfigError", f"the task {HOSTILE}", f"look at {HOSTILE}", False, False)

@@ -29,7 +29,7 @@ def test_without_vary_there_is_one_variation(tmp_path: Path) -> None:
 
 
 def test_two_arms_of_one_name(tmp_path: Path) -> None:
-    refused("the name 'grpo'", ["grpo", "grpo"], [0], tmp_path)
+    refused("grpo and grpo both have the name 'grpo'(?s:.*)name = \"...\"(?s:.*)--vary", ["grpo", "grpo"], [0], tmp_path)
 
 
 def test_unequal_budgets(tmp_path: Path) -> None:

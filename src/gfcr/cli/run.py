@@ -151,7 +151,7 @@ def _refuse_existing(directory: Path) -> None:
 def _finish(recipe: Recipe, directory: Path, rows: list[dict[str, Any]], as_json: bool, already: bool = False) -> None:
     """Write the report; print the table or the JSON object."""
     from gfcr.cli.tables import run_table
-    from gfcr.run.outcome import outcome
+    from gfcr.run.outcome import outcome, why_untrained
 
     result = outcome(rows, recipe.budget.tokens)
     page = _report(directory)
@@ -177,10 +177,8 @@ def _finish(recipe: Recipe, directory: Path, rows: list[dict[str, Any]], as_json
             " (its worst case is reserved before it starts; a smaller control.groups or generate.max_tokens fits)",
             soft_wrap=True,
         )
-    if rows[-1]["version"] == 0 and rows[-1].get("untrained"):
-        err.print(
-            Text("nothing was trained: ", style="bold yellow").append(rows[-1]["untrained"], style="not bold"), soft_wrap=True
-        )
+    if why := why_untrained(rows):
+        err.print(Text("nothing was trained: ", style="bold yellow").append(why, style="not bold"), soft_wrap=True)
     if page is not None:
         out.print(f"report: {page}", soft_wrap=True, markup=False)
 

@@ -18,11 +18,19 @@ from gfcr.run.outcome import Outcome
 def run_table(name: str, result: Outcome) -> Group:
     """One run: what it reached, what it cost."""
     table = _table()
-    table.add_column("held-out")
-    for column in ("start", "end", "mean over budget"):
+    measured = result.final is not None or result.final_greedy is not None
+    table.add_column("held-out" if measured else "in training")
+    for column in ("start", "end", *(["mean over budget"] if measured else [])):
         table.add_column(column, justify="right")
-    table.add_row("temperature 1", figure(result.start), f"[bold]{figure(result.final)}[/bold]", figure(result.auc))
-    table.add_row("greedy", figure(result.start_greedy), f"[bold]{figure(result.final_greedy)}[/bold]", "")
+    if measured:
+        table.add_row("temperature 1", figure(result.start), f"[bold]{figure(result.final)}[/bold]", figure(result.auc))
+        table.add_row("greedy", figure(result.start_greedy), f"[bold]{figure(result.final_greedy)}[/bold]", "")
+    else:  # no held-out tasks
+        table.add_row(
+            "reward, mean of the first and of the last steps",
+            figure(result.reward_start),
+            f"[bold]{figure(result.reward_final)}[/bold]",
+        )
     reasons = ", ".join(
         f"{reason.replace('_', ' ')} {tokens(count)}"
         for reason, count in sorted(result.discarded.items(), key=lambda item: -item[1])

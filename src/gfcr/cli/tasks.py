@@ -284,12 +284,15 @@ def _print_story(found: TaskHistory, data: dict[str, Any]) -> None:
             + (f" ({', '.join(beside)})" if beside else "")
             + f"  posterior {figure(visit.before)} → {figure(visit.after)}"
         )
+        lines: dict[str, tuple[Text, int]] = {}
         for d in by_step.pop(visit.step, []):
             numbers = ", ".join(f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in d["data"].items() if v != "")
             line = Text.assemble(
                 (f"{d['slot']} {d['action']}: ", "dim"), d["reason"], (f"  {numbers}" if numbers else "", "dim")
             )
-            out.print(Padding(line, (0, 0, 0, 2)))
+            lines[line.plain] = line, lines.get(line.plain, (line, 0))[1] + 1
+        for line, times in lines.values():  # equal ones once, where the first stood
+            out.print(Padding(line.append(f"  × {times}", "bold") if times > 1 else line, (0, 0, 0, 2)))
     if (failed := data["best_failed"]) is not None:
         out.print(
             Text.assemble(

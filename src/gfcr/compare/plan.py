@@ -167,8 +167,12 @@ def make_plan(
     for recipe in recipes:
         varied = [(label, load(recipe, [*common, *chosen])) for label, chosen in settings]
         name = varied[0][1].name
-        if name in [arm.name for arm in arms]:
-            raise ConfigError(f"two of the recipes have the name {name!r}", "give each its own `name`")
+        if name in (taken := [arm.name for arm in arms]):
+            raise ConfigError(
+                f"{recipes[taken.index(name)]} and {recipe} both have the name {name!r}",
+                'give each its own: write `name = "..."` with another name into one of the files (--set name=... names them all alike); '
+                "to compare settings of one recipe use --vary",
+            )
         if slug(name) in [slug(arm.name) for arm in arms]:
             raise ConfigError(
                 f"the recipe name {name!r} differs from another one only in characters a path cannot have", "rename one"

@@ -21,7 +21,7 @@ class Part:
 
 def generated(row: Mapping[str, Any], colours: Mapping[str, str] | None = None) -> list[Part]:
     """The generated tokens: trained on, and discarded by reason."""
-    total, discarded = row["tokens_generated"] or 0, dict(row["discarded_by_reason"] or {})
+    total, discarded = row["tokens_generated"] or 0, {name: n for name, n in (row["discarded_by_reason"] or {}).items() if n}
     if not total:
         return []
     palette = colours or drop_colours(discarded)

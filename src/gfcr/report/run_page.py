@@ -20,7 +20,7 @@ from gfcr.report.text import toml
 from gfcr.report.verifiers import verification
 from gfcr.report.words import FACTS, STOPS, reason
 from gfcr.run.directory import RunDirectory
-from gfcr.run.outcome import outcome
+from gfcr.run.outcome import outcome, why_untrained
 from gfcr.run.task_history import read_history
 from gfcr.types import Decision
 
@@ -48,7 +48,7 @@ def render(run: RunDirectory) -> str:
         outcome=outcome(rows, recipe.budget.tokens),
         measured=sum(row.get("heldout_accuracy") is not None for row in rows),
         trained=sum(not row.get("untrained") for row in rows if row["step"]),
-        untrained=last.get("untrained"),
+        untrained=why_untrained(rows),
         methods=describe(recipe),
         charts=_charts(rows, recipe),
         generated=bars.generated(last),
@@ -178,7 +178,7 @@ def _unjudged(steps: Sequence[Row], x: Axis) -> Markup:
 
 def _spent(rows: Sequence[Row]) -> Markup:
     """Cumulative generated tokens by fate over the steps."""
-    reasons = dict(rows[-1]["discarded_by_reason"] or {})
+    reasons = {name: n for name, n in (rows[-1]["discarded_by_reason"] or {}).items() if n}
     if len(rows) < 2 or not rows[-1]["tokens_generated"]:
         return Markup("")
     colours = bars.drop_colours(reasons)

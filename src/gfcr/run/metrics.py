@@ -121,7 +121,7 @@ def ledger_metrics(ledger: Ledger, seconds: float) -> dict[str, Any]:
         "tokens_trained": total.trained,
         "tokens_evaluated": total.evaluated,
         "tokens_judged": total.judged,
-        "discarded_by_reason": dict(ledger.discarded),
+        "discarded_by_reason": {reason: n for reason, n in ledger.discarded.items() if n},
         "env_steps": total.env_steps,
         "env_steps_lost": dict(ledger.lost_steps),
         "tool_seconds": round(total.tool_seconds, 3),
