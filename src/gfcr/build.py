@@ -32,6 +32,7 @@ from gfcr.functions import is_place
 from gfcr.generate.alphabet import Alphabet
 from gfcr.generate.ends import stop_spec
 from gfcr.generate.fit import fitting
+from gfcr.generate.interactive.settings import TurnSettings
 from gfcr.generate.render import TokenizerRenderer
 from gfcr.generate.words import Words
 from gfcr.recipe import Recipe
@@ -101,7 +102,8 @@ def preflight(recipe: Recipe) -> TaskSet:
         host.close()
     _refuse_unjudged(recipe, loaded)
     untold_tools = untold(environment, loaded.tasks, context, recipe.generate.prompt.chat)
-    notes = [note for note in (untold_tools, alphabet.note) if note]
+    turns = [s.note(recipe.generate.max_tokens) for _, s in recipe.methods() if isinstance(s, TurnSettings)]
+    notes = [note for note in (untold_tools, alphabet.note, *turns) if note]
     return replace(loaded, notes=[*loaded.notes, *notes]) if notes else loaded
 
 

@@ -7,10 +7,12 @@ import time
 import numpy as np
 import pytest
 
+from gfcr.build import preflight
 from gfcr.context import Configuration
 from gfcr.domains.programs.tokenizer import decode
 from gfcr.drivers.stream import StreamDriver
 from gfcr.drivers.wave import WaveDriver
+from gfcr.recipe import parse
 from gfcr.run.ledger import Ledger
 from gfcr.types import Drop, Sampling, SegmentKind, StopReason, Task, path_ids
 from interactive_cases import TOKENIZER, Talker, turns
@@ -144,6 +146,29 @@ def test_every_limit_ends_a_rollout_with_its_own_reason(stop, said, topology, mo
 def test_a_turn_cut_by_its_own_limit_is_played():
     _, round_ = talk("aaa", "#k$", topology={"turn_tokens": 3})
     assert text(only(round_)) == "aaab#k" and only(round_).signals.correct
+
+
+def test_the_last_turn_of_a_budget_that_holds_the_turns_exactly_is_played():
+    _, round_ = talk("aaa", "#kk", topology={"turn_tokens": 3, "turns": 2}, generate={"max_tokens": 6})
+    assert only(round_).rollout.stop is StopReason.ENV_TERMINATED and only(round_).signals.correct
+    _, round_ = talk("aaa", "aaa", topology={"turn_tokens": 3}, generate={"max_tokens": 6})
+    assert only(round_).rollout.stop is StopReason.MAX_TOKENS and only(round_).rollout.meta["turns"] == "2"
+
+
+def test_a_budget_that_does_not_hold_the_turns_is_noted():
+    def noted(most, turn_tokens):
+        topology = {"name": "interactive", "turns": 6, "turn_tokens": turn_tokens}
+        generate = {"environment": {"name": "registers"}, "topology": topology, "max_tokens": most}
+        recipe = {"generate": generate, "filter": {"verifiers": [{"name": "environment"}]}}
+        return list(preflight(parse(recipe)).notes)
+
+    assert noted(24, 4) == noted(23, None) == []
+    (note,) = noted(23, 4)
+    assert (
+        "generate.max_tokens = 23 is less than 6 turns of 4 tokens" in note
+        and "cut after 5 of them" in note
+        and "24 hold all" in note
+    )
 
 
 def test_laws_laid_out_for_a_turn_count_its_own_tokens_those_of_the_rollout_all():

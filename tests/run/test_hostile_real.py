@@ -53,7 +53,7 @@ def test_a_model_of_nan_ends_futile_with_its_causes(tmp_path: Path, gfcr_cli: Ca
     overrides = [*resume.small(tmp_path), f"model.path={model}", "budget.steps=50", "control.max_empty=3", "control.retries=1"]
     path = tmp_path / "run"
     said = gfcr_cli(1, "run", "four_modules", "--out", str(path), *[part for item in overrides for part in ("--set", item)])
-    assert "3 rounds in a row had nothing to train on" in said and "requests fail or cannot be judged" in said
+    assert "3 rounds in a row had nothing to train on" in said and "too_few_members (" in said
     found = rows(path)
     assert len(found) == 4 and found[-1]["tokens_generated"] == 0 and found[0]["heldout_accuracy"] is None
     assert found[1]["retries"] == 9 and found[0]["heldout_unscorable"] == 4

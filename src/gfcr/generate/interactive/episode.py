@@ -163,7 +163,9 @@ class Episode(Copied):
         tokens, self.limit = left, StopReason.MAX_TOKENS
         how = plan.how.turn(dialogue.turn)
         turn = min(s.turn_tokens or left, how.max_tokens)
-        if turn < left:
+        if (
+            turn < left or turn == left == s.turn_tokens
+        ):  # a turn that fills what is left exactly reached its own limit, and is played
             tokens, self.limit = turn, StopReason.MAX_TOKENS if s.cut == "end" else None
         if room is not None and room < tokens:
             tokens, self.limit = room, StopReason.CONTEXT_FULL

@@ -45,6 +45,16 @@ class TurnSettings(FrozenModel):
     agents: tuple[Agent, ...] = ()
     """Speakers; empty = the policy alone, or whom the environment names, all trained."""
 
+    def note(self, max_tokens: int) -> str:
+        """What `generate.max_tokens` leaves of the turns, where all of them may be full; empty where it is enough."""
+        if self.turn_tokens is None or max_tokens >= self.turns * self.turn_tokens:
+            return ""
+        whole = max_tokens // self.turn_tokens
+        return (
+            f"generate.max_tokens = {max_tokens} is less than {self.turns} turns of {self.turn_tokens} tokens: a rollout of full turns is cut "
+            f"after {whole} of them (stop max_tokens), where the environment's own end is not reached; {self.turns * self.turn_tokens} hold all"
+        )
+
 
 class InteractiveSettings(TurnSettings):
     """Turns, and what independent rollouts may do besides."""
