@@ -1,5 +1,6 @@
 """A class in a file as an environment, as docs/environments.md has it; every built-in one is made by its name."""
 
+import json
 import re
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from gfcr.domains.tools.pools import MAKERS, load_pool
 from gfcr.environments.acts import Branch, Finish, Reset, Turn
 from gfcr.environments.contract import Environment, Said
 from gfcr.environments.host import Host
-from gfcr.environments.making import reader
+from gfcr.environments.making import make_host, reader, with_tools
 from gfcr.environments.settings import HostSettings
 from gfcr.errors import ConfigError
 from gfcr.recipe import load, parse
@@ -85,6 +86,32 @@ def test_the_least_environment_of_the_page_is_sampled_and_trained_by_its_recipe(
     assert session.run() == "steps"
     assert session.ledger.total.env_steps > 4 and not session.ledger.stops["failed"]
     session.directory.close()
+
+
+def test_the_tool_of_the_page_is_called_and_judged_and_its_recipe_composes(tmp_path):
+    code = block("python", "class Shop")
+    assert len(code[code.index("@method") :].splitlines()) <= 25
+    (tmp_path / "shop.py").write_text(code)
+    (tmp_path / "shop.toml").write_text(block("toml", "shop.py:Shop"))
+    (tmp_path / "shop.jsonl").write_text(block("json", "How many apples"))
+    recipe = load(tmp_path / "shop.toml", ["model.path=lab"])
+    found = preflight(recipe)
+    assert len(found.tasks) == 2 and not found.notes
+    task, section = found.tasks[0], recipe.generate
+    build = Build(0, found.tasks, 1, 4, section.max_tokens)
+    (told, _) = with_tools(section.environment, found.tasks, build, True)
+    assert json.loads(told.tools[0])["function"]["name"] == "stock"
+    read = reader(section.environment)
+    call = '<tool_call>{"name": "stock", "arguments": {"item": "%s"}}</tool_call>'
+    with make_host(section.environment, section.host, build) as host:
+        acts = [Reset("a", task, 1), Turn("a", 0, read(call % "apples"), keep=True), Branch("b", "a", 0)]
+        acts += [Turn("a", 1, read(call % "figs")), Turn("a", 2, read("It is 7")), Finish("a")]
+        acts += [Turn("b", 1, read('<tool_call>{"name": "sell"')), Turn("b", 2, read("It is 8")), Finish("b")]
+        out = host.run(acts)
+    assert [o.error for o in out] == [""] * 9
+    heard = [m.parts[0].text for o in out for m in (o.step.messages if o.step is not None else ())]
+    assert heard[:2] == ["3 pieces", "Error: there are no figs"] and heard[2].startswith("Error: the call cannot be read")
+    assert out[4].step.terminated and [o.verdict.correct for o in (out[5], out[8])] == [True, False]
 
 
 def test_a_class_without_its_methods_is_refused_by_their_names(tmp_path):
