@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 import report_cases
+from gfcr.cli.tables import compare_tables
 from gfcr.compare.plan import Plan, make_plan
 from gfcr.compare.result import best_of, collect, write_result
 
@@ -74,3 +77,18 @@ def test_compare_json_is_json(tmp_path: Path) -> None:
     data = json.loads(file.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     assert data["arms"][0]["variations"][0]["runs"][0]["state"] == "failed"
     assert data["arms"][0]["variations"][0]["final"] == {"mean": None, "sd": None, "n": 0}
+
+
+def test_without_held_out_tasks_the_table_has_the_reward_in_training(tmp_path: Path) -> None:
+    plan = make_plan(["grpo", "informative"], [0], tmp_path / "c", budget=10000)
+    plan.write()
+    for cell, reward in zip(plan.cells(), (0.125, 0.375)):
+        rows = [report_cases.row(0, 0), report_cases.row(1, 5000, reward_mean=0.0625)]
+        rows.append(report_cases.row(2, 10000, ended="budget", reward_mean=reward))
+        report_cases.write_run(cell.directory, rows, cell.variation.recipe, cell.seed)
+    console = Console(width=140, file=StringIO())
+    for table in compare_tables(collect(plan)):
+        console.print(table)
+    said = console.file.getvalue()
+    assert "reward in training (no held-out tasks)" in said and "AUC" not in said and "T = 1" not in said
+    assert ".062" in said and ".125" in said and ".375" in said and "against" not in said

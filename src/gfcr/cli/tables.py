@@ -49,7 +49,7 @@ def percent(share: float | None) -> str:
 def compare_tables(result: dict[str, Any]) -> list[RenderableType]:
     """A comparison: the arms at their best variation, the differences, and every variation when something was varied."""
     out: list[RenderableType] = [_arms_table(result)]
-    if result["differences"]:
+    if any(d["value"] is not None for d in result["differences"]):  # none without a held-out set
         out.append(_differences_table(result))
     if any(len(arm["variations"]) > 1 for arm in result["arms"]):
         out.append(_variations_table(result))
@@ -74,22 +74,26 @@ def signed(value: float) -> str:
 
 def _arms_table(result: dict[str, Any]) -> Group:
     done = max((len(finished_runs(v)) for arm in result["arms"] for v in arm["variations"]), default=0)
-    title = f"held-out accuracy at {tokens(result['budget'])} generated tokens, {done} seed{'' if done == 1 else 's'}"
+    measured = any(
+        best_of(arm)[key]["mean"] is not None for arm in result["arms"] for key in ("start", "final", "final_greedy")
+    )
+    what = "held-out accuracy" if measured else "reward in training (no held-out tasks)"
+    title = f"{what} at {tokens(result['budget'])} generated tokens, {done} seed{'' if done == 1 else 's'}"
     table = _table()
     table.add_column("recipe", style="bold")
-    for name in ("start", "T = 1", "greedy", "AUC", "tokens", "discarded", "seconds"):
+    for name in (*(("start", "T = 1", "greedy", "AUC") if measured else ("start", "end")), "tokens", "discarded", "seconds"):
         table.add_column(name, justify="right", no_wrap=True)
     for arm in result["arms"]:
         best = best_of(arm)
         name = escape(arm["name"])
         label = f"{name}\n[dim]{escape(best['label'])}[/dim]" if len(arm["variations"]) > 1 else name
         seconds = best["seconds"]["mean"]
+        reached = [figure(best["start"]["mean"]), f"[bold]{spread(best['final'])}[/bold]"]
+        reached += [spread(best["final_greedy"]), spread(best["auc"])]
+        reward = [figure(best["reward_start"]["mean"]), f"[bold]{spread(best['reward_final'])}[/bold]"]
         table.add_row(
             label,
-            figure(best["start"]["mean"]),
-            f"[bold]{spread(best['final'])}[/bold]",
-            spread(best["final_greedy"]),
-            spread(best["auc"]),
+            *(reached if measured else reward),
             tokens(best["tokens"]["mean"]),
             percent(best["discarded_share"]["mean"]),
             "–" if seconds is None else f"{seconds:.0f}",
@@ -98,8 +102,12 @@ def _arms_table(result: dict[str, Any]) -> Group:
         Text(title, "bold"),
         table,
         Text(
-            "T = 1: sampled at temperature 1. AUC: that accuracy averaged over the budget. Discarded: generated tokens that "
-            f"reached no loss.{' Mean ± sd over seeds.' if done > 1 else ''}\n",
+            (
+                "T = 1: sampled at temperature 1. AUC: that accuracy averaged over the budget."
+                if measured
+                else "Start and end: mean reward of the first and of the last fifth of the steps, on the tasks that each recipe chose."
+            )
+            + f" Discarded: generated tokens that reached no loss.{' Mean ± sd over seeds.' if done > 1 else ''}\n",
             "dim",
         ),
     )

@@ -24,7 +24,7 @@ MEASURES = {
     "final": "final accuracy, temperature 1",
     "final_greedy": "final accuracy, greedy",
 }
-SUMMARISED = ("final", "final_greedy", "auc", "tokens", "discarded_share", "seconds", "steps")
+SUMMARISED = ("final", "final_greedy", "auc", "reward_start", "reward_final", "tokens", "discarded_share", "seconds", "steps")
 _CURVE = ("tokens_generated", "seconds", "heldout_accuracy", "heldout_greedy")
 _LEDGER = (
     "tokens_generated",
