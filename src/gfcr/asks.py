@@ -13,8 +13,10 @@ from gfcr.engine.contract import Request, ScoreItem
 from gfcr.environments.acts import Act, Acted
 from gfcr.generate.growth import Given
 from gfcr.types import Comparison, Cost, Group, Rollout, Signals, Task
+from gfcr.types.frozen import quickly_made
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, eq=False)
 class GenerateAsk:
     """Sample one rollout. Answer: Generated or Failed."""
@@ -39,6 +41,7 @@ class JudgeAsk:
     """What the environment said of it; None without one."""
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, eq=False)
 class PlayAsk:
     """Play an act of an environment. Answer: Answered or Failed."""
@@ -70,6 +73,7 @@ class ScoreAsk:
 Ask = GenerateAsk | JudgeAsk | PlayAsk | CompareAsk | ScoreAsk
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, eq=False)
 class Generated:
     id: str
@@ -94,6 +98,7 @@ class Judged:
     signals: Signals
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, eq=False)
 class Answered:
     """What an act came to, its failure too."""

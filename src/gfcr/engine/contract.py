@@ -15,6 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from gfcr.types import POLICY, Path, Sampling, StopReason
+from gfcr.types.frozen import quickly_made
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class StopSpec:
     string that a resumed answer completes has begun there."""
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
     """One stream to sample."""
@@ -74,6 +76,7 @@ class Request:
         return out
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, eq=False)
 class Chunk:
     """New tokens of one request since its last chunk."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from gfcr.environments.contract import Fragment, Said, Step
 from gfcr.types import Task, Verdict
+from gfcr.types.frozen import quickly_made
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -20,6 +21,7 @@ class Reset:
     """Keep a snapshot of the beginning, as turn -1."""
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, eq=False)
 class Turn:
     """Play one turn. Answer: `step`."""
@@ -57,6 +59,7 @@ class Finish:
 Act = Reset | Turn | Branch | Finish
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, eq=False)
 class Acted:
     """What came of an act."""

@@ -16,11 +16,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from gfcr.types import ArtifactKind, Message, Task, ToolCall, Verdict
+from gfcr.types.frozen import quickly_made
 from gfcr.types.signals import MOST_SCORE
 
 __all__ = ["METHODS", "Environment", "EnvironmentFault", "Fragment", "Said", "Simple", "Step", "ToolCall"]
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Said:
     """What the policy wrote in one turn."""
@@ -35,6 +37,7 @@ class Said:
     """Which agent said it; empty where there is one."""
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Step:
     """What the environment answers. Raises TypeError or ValueError for what is none: the fault is told where it was made, and neither

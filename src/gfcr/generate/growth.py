@@ -32,10 +32,12 @@ from gfcr.types import (
     Verdict,
     path_length,
 )
+from gfcr.types.frozen import quickly_made
 
 # ---- what a growth wants -------------------------------------------------------------------------------------------------
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, eq=False)
 class Sample:
     """Tokens of the policy's after `path`. Told: Piece or Lost."""
@@ -63,6 +65,7 @@ class Sample:
     """No other fork of `fork_of` follows: what was computed for it may go once this one has taken it over."""
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, eq=False)
 class Play:
     """An act of an environment. Told: Played or Lost."""
@@ -164,6 +167,7 @@ Want = Sample | Play | Look | Weigh | Spill | Waste | Leaf | Note
 # ---- what it is told -----------------------------------------------------------------------------------------------------
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, eq=False)
 class Piece:
     """What was sampled: `path` is the asked one and the new nodes."""
@@ -179,6 +183,7 @@ class Piece:
         return self.path[len(asked) :]
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, eq=False)
 class Played:
     name: str

@@ -14,8 +14,10 @@ from gfcr.generate.codec import Codec
 from gfcr.generate.dialogue import answer_text, continued, observation, tally
 from gfcr.generate.shown import ASSISTANT, said_by, text_of
 from gfcr.types import Message, Path, Rollout, SegmentKind, StopReason, ToolCall, path_ids
+from gfcr.types.frozen import quickly_made
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, eq=False)
 class Transcript:
     """A text prompt, and turns of plain text after it."""

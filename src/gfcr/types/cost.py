@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from gfcr.types.frozen import quickly_made
 
+
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Cost:
     """Compute of one rollout, one step or one run; addable (c(tau) in the survey)."""

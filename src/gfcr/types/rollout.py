@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gfcr.types.cost import Cost
+from gfcr.types.frozen import quickly_made
 from gfcr.types.segment import Segment, SegmentKind, StopReason
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
     """A segment at its place in a tree of segments."""
@@ -26,6 +28,7 @@ class Node:
 Path = tuple[Node, ...]
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Times:
     """Wall-clock seconds; facts recorded by the driver, never read by a decision in deterministic mode."""
@@ -35,6 +38,7 @@ class Times:
     judged: float = 0.0
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, eq=False)
 class Rollout:
     """One trajectory from prompt to termination (tau in the survey)."""

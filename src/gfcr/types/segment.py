@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from gfcr.types.frozen import quickly_made
 from gfcr.types.ids import derive_id, frozen_array
 
 POLICY = "policy"
@@ -152,6 +153,7 @@ class Sampling:
         return not self.truncated and not self.penalised
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, eq=False)
 class Segment:
     """Consecutive tokens with one author and one law (u or o in the survey)."""

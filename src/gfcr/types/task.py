@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from gfcr.types.frozen import quickly_made
 from gfcr.types.ids import derive_id
 
 
@@ -21,6 +22,7 @@ class PartKind(StrEnum):
     VIDEO = "video"
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Part:
     """One content part of a message."""
@@ -45,6 +47,7 @@ class ToolCall:
     """What the answer to it is matched by; empty where the template has none."""
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Message:
     """One chat message."""
