@@ -10,27 +10,21 @@ import pytest
 from gfcr.types.frozen import quickly_made
 
 
-@dataclass(frozen=True, slots=True)
-class Plain:
-    a: int
-    b: str = "b"
-    c: list[int] = field(default_factory=list)
+def of_three(name: str) -> type:
+    class Three:
+        a: int
+        b: str = "b"
+        c: list[int] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        if self.a < 0:
-            raise ValueError("a is below 0")
+        def __post_init__(self) -> None:
+            if self.a < 0:
+                raise ValueError("a is below 0")
+
+    Three.__name__ = Three.__qualname__ = name
+    return dataclass(frozen=True, slots=True)(Three)
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
-class Quick:
-    a: int
-    b: str = "b"
-    c: list[int] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        if self.a < 0:
-            raise ValueError("a is below 0")
+Plain, Quick = of_three("Plain"), quickly_made(of_three("Quick"))
 
 
 def test_it_takes_what_the_dataclass_takes_and_is_as_frozen():
