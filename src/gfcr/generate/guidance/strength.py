@@ -55,7 +55,7 @@ class Law(ABC):
 
     @abstractmethod
     def parts(self, group: Group, steps: Steps, n: int, view: View) -> list[int]:
-        """Steps given to each of n rollouts (0 = plain)."""
+        """Steps given to each of n rollouts; 0 = plain, and not sampled where guidance itself asked for them."""
 
     def again(self, group: Group, steps: Steps) -> bool:
         """Whether a group that has guided rollouts gets more of them."""
