@@ -195,6 +195,27 @@ class Turns:
         return made
 
 
+ONE_LINE = Task("programs", "a+?12", {"final": "32"}, category="one")
+RIGHT_AND_LATE = {
+    "a+?12": ["a+32", "a+42"],
+    "a+?12a+32": "#32$",
+    "a+?12a+42?12": "a+32",
+    "a+?12a+42?12a+32": "#42$",
+}
+"""Two rollouts of ONE_LINE with the register machine: right at once, and after a line that is shown again."""
+
+
+def pulses(driver: WaveDriver, round_: Round, engine: ScriptedEngine, times: int) -> None:
+    """A wave driver's work by hand, `times` times, so that a round can be cut in the midst of growing."""
+    for _ in range(times):
+        asks = round_.ask()
+        driver.submit(round_, asks)
+        while engine.live():
+            driver.grow(round_)
+        driver.deliver(round_)
+        driver.answer(round_, asks)
+
+
 def turns(
     table: TABLE | None,
     tasks: list[Task],

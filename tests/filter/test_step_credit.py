@@ -15,9 +15,9 @@ from gfcr.filter.steps import aggregate, first_wrong, has_wrong_step, on_trained
 from gfcr.filter.turns import own_turns
 from gfcr.registry import INDEX, Slot
 from gfcr.run.metrics import step_metrics
-from gfcr.types import Credit, Drop, LossRole, Normalise, Rollout, SegmentKind, StepScore, StopReason, Task
+from gfcr.types import Credit, Drop, LossRole, Normalise, Rollout, SegmentKind, StepScore, StopReason
 from group_cases import action, group, member, plain, rollout
-from interactive_cases import turns
+from interactive_cases import ONE_LINE, RIGHT_AND_LATE, turns
 from lifecycle_cases import batch_of, lab
 
 BUILD = Build(0, (), 1, 4, 16)
@@ -181,14 +181,9 @@ def test_gigpo_says_when_the_environment_gives_no_states():
 def test_gigpo_of_registers_where_nothing_is_read_between_two_turns():
     """Golden, by hand (gamma .95). Rewards of turns, the outcome with the last: .1, 2 | 0, .1, 0; episodes 2.1 and .1 over five turns: 1.2 and
     -.8. Returns 2, 2 | .095, .1, 0; the first turns meet at the task, the second of one and the third of the other after one right line."""
-    task = Task("programs", "a+?12", {"final": "32"}, category="one")
-    table = {
-        "a+?12": ["a+32", "a+42"],
-        "a+?12a+32": "#32$",
-        "a+?12a+42?12": "a+32",
-        "a+?12a+42?12a+32": "#42$",
-    }
-    made = turns(table, [task], {"name": "registers"}, {"turn_tokens": 4, "turns": 6}, filter={"credit": {"name": "gigpo"}})
+    made = turns(
+        RIGHT_AND_LATE, [ONE_LINE], {"name": "registers"}, {"turn_tokens": 4, "turns": 6}, filter={"credit": {"name": "gigpo"}}
+    )
     found = rows(batch_of(made.drive()))
     assert found[0] == pytest.approx([2.1525] * 4 + [2.2] * 4, abs=1e-6)
     assert found[1] == pytest.approx([-1.7525] * 4 + [-0.8] * 4 + [-1.8] * 4, abs=1e-6)

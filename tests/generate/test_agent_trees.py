@@ -20,7 +20,7 @@ from gfcr.run.evaluate_turns import evaluate_turns
 from gfcr.run.ledger import Ledger
 from gfcr.run.metrics import step_metrics
 from gfcr.types import LossRole, SegmentKind, StopReason, Task
-from interactive_cases import Talker, turns
+from interactive_cases import Talker, pulses, turns
 from lifecycle_cases import batch_of, tasks
 
 TASK = Task("programs", "a+?12", {"final": "32"}, category="one")
@@ -213,13 +213,7 @@ def test_neither_the_order_of_ends_nor_a_copy_in_mid_growth_changes_a_leaf(shape
     third = made()
     cut = third.round()
     driver = WaveDriver(third.engine, third.cascade, None, third.host)
-    for _ in range(5):
-        asks = cut.ask()
-        driver.submit(cut, asks)
-        while third.engine.live():
-            driver.grow(cut)
-        driver.deliver(cut)
-        driver.answer(cut, asks)
+    pulses(driver, cut, third.engine, 5)
     whole = made().round()
     whole.load_state_dict(cut.state_dict())
     WaveDriver(third.engine, third.cascade, None, third.host).drive(whole)

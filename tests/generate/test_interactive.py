@@ -15,7 +15,7 @@ from gfcr.drivers.wave import WaveDriver
 from gfcr.recipe import parse
 from gfcr.run.ledger import Ledger
 from gfcr.types import Drop, Sampling, SegmentKind, StopReason, Task, path_ids
-from interactive_cases import TOKENIZER, Talker, turns
+from interactive_cases import ONE_LINE, RIGHT_AND_LATE, TOKENIZER, Talker, turns
 from lifecycle_cases import batch_of, tasks
 
 ONE = tasks(1)  # a+?00
@@ -54,14 +54,7 @@ def text(member):
 
 def test_golden_registers_through_recipe_engine_and_batch():
     """Two rollouts of `a+?12` with the register machine: right at once, and after a line that is shown again."""
-    task = Task("programs", "a+?12", {"final": "32"}, category="one")
-    table = {
-        "a+?12": ["a+32", "a+42"],
-        "a+?12a+32": "#32$",
-        "a+?12a+42?12": "a+32",
-        "a+?12a+42?12a+32": "#42$",
-    }
-    made = turns(table, [task], {"name": "registers"}, {"turn_tokens": 4, "turns": 6})
+    made = turns(RIGHT_AND_LATE, [ONE_LINE], {"name": "registers"}, {"turn_tokens": 4, "turns": 6})
     round_ = made.drive()
     right, wrong = members(round_)
     assert text(right) == "a+32#32" and text(wrong) == "a+42?12a+32#42"

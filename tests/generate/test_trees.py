@@ -13,6 +13,7 @@ from gfcr.recipe import parse
 from gfcr.registry import Slot, find, settings_of
 from gfcr.types import StopReason, path_length
 from grove_cases import forks, grove_lab, grown, said
+from interactive_cases import pulses
 from lifecycle_cases import decoder
 
 TREEPO = {"name": "treepo", "k": 6, "segment": 5, "depth": 5}
@@ -86,13 +87,7 @@ def test_neither_the_order_of_ends_nor_a_copy_in_mid_growth_changes_a_leaf(topol
     third = drawn(topology)
     cut, whole = third.round(), drawn(topology).round()
     driver = WaveDriver(third.engine, third.cascade)
-    for _ in range(2):
-        asks = cut.ask()
-        driver.submit(cut, asks)
-        while third.engine.live():
-            driver.grow(cut)
-        driver.deliver(cut)
-        driver.answer(cut, asks)
+    pulses(driver, cut, third.engine, 2)
     whole.load_state_dict(cut.state_dict())
     fresh = drawn(topology)
     WaveDriver(fresh.engine, fresh.cascade).drive(whole)
